@@ -32,7 +32,13 @@ from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.text import clean
 from mnemo.store.archive import StoredArchive
 from mnemo.store.check import check_store, repair_store
-from mnemo.store.engine import OWNERS, PUT_OFF, ManagedEngine, OfRepository
+from mnemo.store.engine import (
+    OWNERS,
+    PUT_OFF,
+    ManagedEngine,
+    OfRepository,
+    repository_locks,
+)
 from mnemo.store.postgres.caches import CacheLease
 from mnemo.store.rows import digests, repo_row
 from mnemo.store.tx import Tx
@@ -170,7 +176,9 @@ class EngineStore:
 
         *Raises* ``NotFound``. *Cancellation*: the transaction completes.
         """
-        report = await self.engine.writing(partial(delete_repository, repo_id=repo_id))
+        report = await self.engine.writing(
+            partial(delete_repository, repo_id=repo_id), locks=repository_locks(repo_id)
+        )
         return await scrubbed(self.engine, report)
 
     async def renew(self, owner: Owner, lease_s: float) -> None:

@@ -59,7 +59,7 @@ BEGIN, DAYS = datetime(2024, 1, 1, tzinfo=UTC), 730.0
 SPEAKERS = ("Ana", "Bo", "Chen", "Dara")
 _CONFIG = Config()
 _NUMBERS = """
-SELECT m.no FROM messages m JOIN threads t ON t.no = m.thread
+SELECT m.no FROM messages m JOIN threads t ON t.no = m.thread AND $also t.repo = m.repo
 WHERE t.repo = ? AND t.id IN $texts ORDER BY m.no
 """
 
@@ -302,24 +302,32 @@ INSERT INTO {} ({}) SELECT {} FROM $numbers k CROSS JOIN {} t WHERE t.{} <= ? OR
 
 def _copy(tx: Tx, times: Sequence[int]) -> None:
     """Copy all rows of the first ``DISTINCT`` repositories; *times*: which copies these are."""
-    added: dict[str, Any] = {"distinct": DISTINCT}
+    # Numbers that each repository counts by itself stay what they are.
+    own = getattr(tx.dialect, "FOLLOWED", ())
+    added: dict[str, Any] = {"distinct": DISTINCT} | dict.fromkeys(own, 0)
     for table in ("repos", "threads", "messages", "nodes"):
+        if table in own:
+            continue
         owner = "no" if table == "repos" else "repo"
         first, last = tx.run(_ENDS.format(table, owner), (DISTINCT,)).fetchone()
         each = last - first + 1
-        begin = tx.dialect.reserve(tx, table, len(times) * each, []) + 1 - first
+        numbered = "names" if own and table == "repos" else table
+        begin = tx.dialect.reserve(tx, numbered, {0: len(times) * each})[0] + 1 - first
         added[table] = f"({begin} + {each} * (k.value - {times[0]}))"
     columns = {table: [c.name for c in found] for table, found in tx.dialect.columns(tx).items()}
     columns["texts"] = [*tx.dialect.text_columns]
     for table, changed in _COPIES.items():
         owner = "no" if table == "repos" else "repo"
         given = {owner: f"t.{owner} + {{repos}}"} | changed
-        counted = ("seq", ARRIVAL) if table == "vectors" else (ARRIVAL,)
+        is_counted_anew = table == "vectors" and not own
+        counted = ("seq", ARRIVAL) if is_counted_anew else (ARRIVAL,)
         names = [name for name in columns[table] if name not in counted]
         values = ", ".join(given.get(name, f"t.{name}") for name in names).format(**added)
         order = _ORDER.get(table, "t.no")
         statement = _COPY.format(table, ", ".join(names), values, table, owner, order)
         tx.run(statement, (listed(times), DISTINCT))
+    if own:
+        tx.run("INSERT INTO names (no, id) SELECT no, id FROM repos ON CONFLICT DO NOTHING")
 
 
 # ── Segments, mapped by what is least ────────────────────────────────────────────────

@@ -241,3 +241,49 @@ def erasures(repo: Repository) -> Iterator[Call]:
     yield "forget before", lambda: repo.forget(before=NOON)
     yield "forget s", lambda: repo.forget(session_id="s")
     yield "forget thread", lambda: repo.forget(thread_id="t")
+
+
+def more_reads(repo: Repository) -> Iterator[Call]:
+    """What else is read of a repository."""
+    yield "memories", repo.memories
+    yield "history", lambda: repo.history("f1")
+    yield "memories within", lambda: repo.memories(thread_id="t", actor="Ana", since=NOON)
+    yield "memory", lambda: repo.memory("f1")
+    yield "would be forgotten", lambda: repo.forget(session_id="s", dry_run=True)
+    yield "changes", repo.changes
+    yield "search within", lambda: repo.search("tea", thread_id="t", actor="Ana")
+    yield "recall within", lambda: repo.recall("who likes tea?", thread_id="t", since=NOON)
+    yield "is idle", repo.is_idle
+    talk = repo.conversation("t")
+    yield "history", talk.history
+    yield "recent", lambda: talk.recent(3)
+    yield "compactions", lambda: talk.compactions(include_superseded=True)
+    yield "outcomes", talk.snapshots.outcomes
+    yield "items", lambda: repo.items.search(("plans",))
+    yield "items near", lambda: repo.items.search(query="the pier")
+    yield "item", lambda: repo.items.get(("plans",), "next")
+    yield "namespaces", repo.items.list_namespaces
+    inspection = repo.inspection
+    yield "written", inspection.changes
+    yield "session", lambda: inspection.session("s")
+    yield "jobs", inspection.jobs
+
+
+def more_writes(repo: Repository) -> Iterator[Call]:
+    """What else is written to a repository."""
+    yield "add memory", lambda: repo.add_memory("Ana likes green tea.", tags=["tea"])
+    yield "delete nodes", lambda: repo.delete_nodes(["f2"])
+    yield "compact", lambda: repo.conversation("T").compact(3, 3, "They met.")
+    yield "withdraw", repo.conversation("T").withdraw
+    yield "clear", repo.conversation("T").clear
+    yield "put item", lambda: repo.items.put(("plans",), "other", {"text": "row back"})
+    yield "delete item", lambda: repo.items.delete(("plans",), "next")
+    yield "sweep items", repo.items.sweep
+    yield "delete note", lambda: repo.notes.delete("fresh")
+    yield "purge note", lambda: repo.notes.purge("fresh")
+    yield "copy checkpoints", lambda: repo.checkpoints.copy("t", "other")
+    yield "restore note", lambda: repo.notes.restore("trips", 1)
+    yield "delete checkpoints", lambda: repo.checkpoints.delete(["t"])
+    yield "retry", repo.retry_jobs
+    yield "cancel", lambda: repo.cancel_jobs(["t"])
+    yield "settle", lambda: repo.settle(60)

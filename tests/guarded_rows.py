@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mnemo.store.engine import GUARDS, Bulk, Locks
+from mnemo.store.engine import GUARDS, WHOLE, Bulk, Locks
 from mnemo.store.postgres.engine import PostgresEngine
 from mnemo.store.sqlite.engine import SqliteEngine
 from mnemo.store.tx import Tx, Values
@@ -54,8 +54,9 @@ class Held(NamedTuple):
 
     def has(self, kind: str, id: str | None = None) -> bool:
         """Whether the lock *kind* is held; of *id*, if that is known."""
-        ids = {held for held_kind, held in self.names if held_kind == kind}
-        return not self.names or bool(ids if id is None else id in ids)
+        ids = {held for held_kind, held in self.names if held_kind in (kind, WHOLE)}
+        of = {id, id and id.partition("\0")[0]}
+        return not self.names or bool(ids if id is None else ids & of)
 
 
 class GuardedTx:

@@ -62,8 +62,9 @@ def new_schema(server: str) -> Iterator[str]:
 
 
 _FILLED = """
-SELECT string_agg(format('DELETE FROM %I.%I', schemaname, tablename), ';') FROM pg_tables
-WHERE schemaname = '{0}' AND tablename NOT IN ('locks', 'meta')
+SELECT string_agg(format('DELETE FROM %s', oid::regclass), ';') FROM pg_class
+WHERE relnamespace = '{0}'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+AND relname NOT IN ('locks', 'meta')
 """
 _COUNTED = """
 SELECT setval(format('%I.%I', schemaname, sequencename), 1, false) FROM pg_sequences

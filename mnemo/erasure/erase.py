@@ -51,7 +51,7 @@ from mnemo.notes.note_rows import erase_notes
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.spans import memory_attributes
 from mnemo.runtime.transactions import transacted
-from mnemo.store.engine import ManagedEngine, OfRepository
+from mnemo.store.engine import ManagedEngine, OfRepository, repository_locks
 from mnemo.store.rows import NEXT_REVISION, SIDE_KEYS, Passed, listed, repo_row, step_row
 from mnemo.store.tables import CHANGESETS, NODES, drop_vectors
 from mnemo.store.texts import drop_texts
@@ -135,7 +135,7 @@ class StoredErasure(OfRepository):
 
         def find(tx: Tx) -> tuple[str, ...]:
             repo = repo_row(tx, self._repo_id)[0]
-            return tuple(session_ids(tx, choose(tx, repo, selection, []).sessions).values())
+            return tuple(session_ids(tx, repo, choose(tx, repo, selection, []).sessions).values())
 
         return await self._engine.reading(find)
 
@@ -150,8 +150,8 @@ class StoredErasure(OfRepository):
         """
         if selection.dry_run:
             return await self._rehearsed(selection)
-        erased = await transacted(
-            self._engine.writing,
+        erased: Erased = await transacted(
+            partial(self._engine.writing, locks=repository_locks(self._repo_id)),
             self._engine.reading,
             partial(erase, repo_id=self._repo_id, selection=selection),
             self._are_taken,
@@ -174,7 +174,7 @@ class StoredErasure(OfRepository):
             raise _Rehearsed(erase(tx, self._repo_id, selection))
 
         try:
-            await self._engine.writing(rehearse)
+            await self._engine.writing(rehearse, locks=repository_locks(self._repo_id))
         except _Rehearsed as done:
             return replace(done.erased, report=replace(done.erased.report, scrubbed=False))
         raise AssertionError("a rehearsal always ends with an exception")
@@ -208,13 +208,14 @@ def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
     unreadable: Passed = []
     chosen = choose(tx, repo, selection, unreadable)
     shown = _shown_to(tx, repo, chosen)
-    sessions = session_ids(tx, chosen.sessions.union(one.session for one in shown if one.is_owed))
+    owing = (one.session for one in shown if one.is_owed)
+    sessions = session_ids(tx, repo, chosen.sessions.union(owing))
     if not selection.sources:
         claims = readable_claims(GraphRows(tx, repo), chosen, unreadable)
         bar_claims(tx, repo_id, claims)
-    texts = _texts_of_messages(tx, chosen) if selection.dry_run else ()
+    texts = _texts_of_messages(tx, repo, chosen) if selection.dry_run else ()
     report, node_ids, gone = ErasureReport(texts=texts), tuple[str, ...](), frozenset[str]()
-    taken = _taken(tx, chosen)
+    taken = _taken(tx, repo, chosen)
     if sessions or shown or chosen.claims or chosen.applied:
         dry = selection.dry_run
         of_steps, node_ids, gone = _erase_steps(
@@ -268,11 +269,11 @@ def _erase_steps(
     """
     graph, ordinals = GraphRows(tx, repo), {row[0] for row in chosen.steps}
     step_ids = [row[3] for row in chosen.steps]
-    episodes = _episodes(tx, chosen, ids)
-    said = _said_in(tx, ordinals, episodes)
+    episodes = _episodes(tx, repo, chosen, ids)
+    said = _said_in(tx, repo, ordinals, episodes)
     plan = plan_graph(graph, [*step_ids, *chosen.applied], said, chosen.claims)
-    annotations = _annotations(tx, ordinals, episodes, said, shown)
-    texts = _texts_of_graph(tx, ordinals, plan) if shows else ()
+    annotations = _annotations(tx, repo, ordinals, episodes, said, shown)
+    texts = _texts_of_graph(tx, repo, ordinals, plan) if shows else ()
     _reannotate(graph, plan, annotations)
     unreadable += plan.unreadable
     owed = {one.episode for one in shown if one.is_owed}
@@ -285,7 +286,8 @@ def _erase_steps(
     gone = frozenset(ids[no] for no in sessions.gone)
     remember_erased(tx, repo_id, [*step_ids, *over, *gone])
     report += _delete_steps(tx, repo, ordinals, step_ids, changesets)
-    tx.run_many(_ANNOTATE, [(step.state, step.subgoal, step.ordinal) for step in annotations])
+    told = [(step.state, step.subgoal, repo, step.ordinal) for step in annotations]
+    tx.run_many(_ANNOTATE, told)
     _end_sessions(tx, repo, sessions)
     report += ErasureReport(sessions=len(gone), texts=texts)
     return report, tuple(row.id for row in plan.gone.values()), gone
@@ -293,14 +295,14 @@ def _erase_steps(
 
 _MADE_FROM = """
 SELECT DISTINCT thread, message FROM steps
-WHERE ordinal IN $numbers AND thread IS NOT NULL AND message IS NOT NULL
+WHERE $also repo = ? AND ordinal IN $numbers AND thread IS NOT NULL AND message IS NOT NULL
 """
 
 
-def _taken(tx: Tx, chosen: Chosen) -> dict[str, set[str]]:
+def _taken(tx: Tx, repo: int, chosen: Chosen) -> dict[str, set[str]]:
     """The ids of the chosen messages, and of those of chosen steps, by the id of their thread."""
-    taken = ids_at(tx, chosen.places)
-    for thread, message in tx.run(_MADE_FROM, (listed(row[0] for row in chosen.steps),)):
+    taken = ids_at(tx, repo, chosen.places)
+    for thread, message in tx.run(_MADE_FROM, (repo, listed(row[0] for row in chosen.steps))):
         taken.setdefault(thread, set()).add(message)
     return taken
 
@@ -313,9 +315,10 @@ LOOKED_AT = 256
 """Messages before and behind an end of what is erased: more than a portion and its context (S)."""
 _BEHIND = """
 SELECT e.no, e.session, e.status, e.goal FROM
-(SELECT id, seq FROM messages WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?) m
+(SELECT id, seq FROM messages WHERE repo = ? AND thread = ? AND seq > ? ORDER BY seq LIMIT ?) m
 $join steps t ON t.repo = ? AND t.thread = ? AND t.message = m.id
-$join sessions s ON s.no = t.session AND s.thread_id = ? JOIN episodes e ON e.no = t.episode
+$join sessions s ON s.no = t.session AND $also s.repo = t.repo AND s.thread_id = ?
+JOIN episodes e ON e.no = t.episode AND $also e.repo = t.repo
 ORDER BY m.seq
 """
 
@@ -337,14 +340,15 @@ def _shown_to(tx: Tx, repo: int, chosen: Chosen) -> list[Shown]:
     found: dict[int, Shown] = {}
     for thread, seqs in by_thread(chosen.places).items():
         erased = set(seqs)
-        (id,) = tx.run(THREAD_ID, (thread,)).fetchone()
+        (id,) = tx.run(THREAD_ID, (repo, thread)).fetchone()
         for last in (seq for seq in seqs if seq + 1 not in erased):
-            rows = tx.run(_BEHIND, (thread, last, LOOKED_AT, repo, id, id)).fetchall()
+            behind = (repo, thread, last, LOOKED_AT, repo, id, id)
+            rows = tx.run(_BEHIND, behind).fetchall()
             if not rows:
                 continue
             near = [seq for seq in range(last - LOOKED_AT, last + 1) if seq in erased]
-            texts = (side for one in messages_of(tx, thread, near, 0) for side in sides_of(one))
-            words = words_of(texts)
+            messages = messages_of(tx, repo, thread, near, 0)
+            words = words_of(side for one in messages for side in sides_of(one))
             for no, session, status, goal in list(dict.fromkeys(rows))[:SHOWN_TO]:
                 owed, before = status in ("open", "closed"), found.get(no)
                 told = words | before.words if before else words
@@ -354,31 +358,38 @@ def _shown_to(tx: Tx, repo: int, chosen: Chosen) -> list[Shown]:
 
 # ── Showing what a dry run would erase ───────────────────────────────────────────────
 
-_STEP_TEXTS = "SELECT observation, action FROM steps WHERE ordinal IN $numbers ORDER BY ordinal"
-_NODES = "SELECT id, type, body FROM nodes WHERE no IN $numbers ORDER BY no"
+_STEP_TEXTS = """
+SELECT observation, action FROM steps WHERE $also repo = ? AND ordinal IN $numbers ORDER BY ordinal
+"""
+_NODES = "SELECT id, type, body FROM nodes WHERE $also repo = ? AND no IN $numbers ORDER BY no"
 
 
-def _texts_of_messages(tx: Tx, chosen: Chosen) -> tuple[str, ...]:
+def _texts_of_messages(tx: Tx, repo: int, chosen: Chosen) -> tuple[str, ...]:
     places = chosen.places[:MOST_TEXTS]
     threads = [chosen.thread] if chosen.thread else list(dict.fromkeys(no for no, _ in places))
     seqs = {no: [seq for one, seq in places if one == no] for no in threads}
-    found = [messages_of(tx, no, seqs[no] or None, MOST_TEXTS) for no in threads]
+    found = [messages_of(tx, repo, no, seqs[no] or None, MOST_TEXTS) for no in threads]
     return tuple(message.text for messages in found for message in messages if message.text)
 
 
-def _texts_of_graph(tx: Tx, ordinals: Collection[int], plan: Deletions) -> tuple[str, ...]:
+def _texts_of_graph(
+    tx: Tx, repo: int, ordinals: Collection[int], plan: Deletions
+) -> tuple[str, ...]:
     """What the first of the erased steps, and of the facts and instructions, say."""
-    rows = tx.run(_STEP_TEXTS, (listed(sorted(ordinals)[:MOST_TEXTS]),))
+    rows = tx.run(_STEP_TEXTS, (repo, listed(sorted(ordinals)[:MOST_TEXTS])))
     said = [_text(text) for row in rows for text in row]
     numbers = [row.no for row in plan.gone.values() if row.type in CLAIMS][:MOST_TEXTS]
     # What is damaged the plan has named, where it had to be judged.
-    claims = NODES.whole.all(tx.run(_NODES, (listed(numbers),)), [])
+    claims = NODES.whole.all(tx.run(_NODES, (repo, listed(numbers))), [])
     return (*filter(None, said), *(claim.text for claim in claims))
 
 
 # ── Deleting from the graph ──────────────────────────────────────────────────────────
 
-_COUNT = "UPDATE nodes SET cumulative_reward = ?, reward_count = ?, support_count = ? WHERE no = ?"
+_COUNT = """
+UPDATE nodes SET cumulative_reward = ?, reward_count = ?, support_count = ?
+WHERE $also repo = ? AND no = ?
+"""
 # Staged vectors of wordings are few, and made again by the next attempt.
 _DROP_MOVING = """
 DELETE FROM moving WHERE repo = ? AND (key IN $texts OR key LIKE '%/wording-%')
@@ -388,13 +399,13 @@ DELETE FROM moving WHERE repo = ? AND (key IN $texts OR key LIKE '%/wording-%')
 def _delete_graph(tx: Tx, repo: int, revision: int, plan: Deletions) -> ErasureReport:
     restate(tx, repo, plan.changed.items(), revision)
     counts = [
-        (one.cumulative_reward, one.reward_count, one.support_count, number)
+        (one.cumulative_reward, one.reward_count, one.support_count, repo, number)
         for number, one in plan.counts.items()
     ]
     tx.run_many(_COUNT, counts)
     stale = [plan.changed[number].id for number in plan.reworded & plan.changed.keys()]
     drop_vectors(tx, repo, vector_keys(stale))
-    tx.run(SHOW_MEMBERS, (revision, listed([*plan.gone, *plan.reworded])))
+    tx.run(SHOW_MEMBERS, (revision, repo, listed([*plan.gone, *plan.reworded]), repo))
     gone = {number: row.id for number, row in plan.gone.items()}
     report = remove_nodes(tx, repo, gone)
     tx.run(_DROP_MOVING, (repo, listed(vector_keys(gone.values()))))
@@ -408,19 +419,24 @@ def _delete_graph(tx: Tx, repo: int, revision: int, plan: Deletions) -> ErasureR
 # ── Steps ────────────────────────────────────────────────────────────────────────────
 
 _SIDES = ("observation", "action")
-_DELETE_STEPS = "DELETE FROM steps WHERE ordinal IN $numbers"
+_DELETE_STEPS = "DELETE FROM steps WHERE $also repo = ? AND ordinal IN $numbers"
 _MADE_OF = f"""
 SELECT DISTINCT {", ".join(f"c.{column}" for column in CHANGESETS.columns)} FROM nodes n
 $join changesets c ON c.repo = n.repo AND c.revision = n.revision
 WHERE n.repo = ? AND n.id IN $texts
 """
 _DROP_CHANGESET = "DELETE FROM changesets WHERE repo = ? AND id = ?"
-_TEXTS = "SELECT ordinal, observation, action, actor, state, subgoal FROM steps WHERE episode = ?"
+_TEXTS = """
+SELECT ordinal, observation, action, actor, state, subgoal FROM steps
+WHERE repo = ? AND episode = ?
+"""
 _ANNOTATED = """
 SELECT ordinal, node_id, observation, action, actor, state, subgoal FROM steps
-WHERE episode = ? AND subgoal IS NOT NULL ORDER BY idx
+WHERE repo = ? AND episode = ? AND subgoal IS NOT NULL ORDER BY idx
 """
-_ANNOTATE = "UPDATE steps SET state = ?, subgoal = ?, subgoal_vector = NULL WHERE ordinal = ?"
+_ANNOTATE = """
+UPDATE steps SET state = ?, subgoal = ?, subgoal_vector = NULL WHERE $also repo = ? AND ordinal = ?
+"""
 
 
 def _drop_changesets(tx: Tx, repo: int, step_ids: Sequence[str]) -> list[str]:
@@ -446,11 +462,13 @@ def _delete_steps(
     return ErasureReport(
         fulltext_rows=drop_texts(tx, repo, texts),
         vectors=drop_vectors(tx, repo, keys),
-        steps=tx.run(_DELETE_STEPS, (listed(ordinals),)).rowcount,
+        steps=tx.run(_DELETE_STEPS, (repo, listed(ordinals))).rowcount,
     )
 
 
-def _said_in(tx: Tx, ordinals: Collection[int], episodes: Iterable[TouchedEpisode]) -> Said:
+def _said_in(
+    tx: Tx, repo: int, ordinals: Collection[int], episodes: Iterable[TouchedEpisode]
+) -> Said:
     """What the erased steps of each episode say; its goal, too, if they are all that it has."""
     known = {one.id: one for one in episodes}
 
@@ -458,7 +476,7 @@ def _said_in(tx: Tx, ordinals: Collection[int], episodes: Iterable[TouchedEpisod
         episode = known.get(id or "")
         if episode is None:
             return []
-        rows = tx.run(_TEXTS, (episode.no,))
+        rows = tx.run(_TEXTS, (repo, episode.no))
         texts = [_text(text) for ordinal, *said in rows if ordinal in ordinals for text in said]
         return [*texts, episode.goal] if episode.is_emptied else texts
 
@@ -472,6 +490,7 @@ def _text(stored: Any) -> str | None:
 
 def _annotations(
     tx: Tx,
+    repo: int,
     ordinals: Collection[int],
     episodes: Iterable[TouchedEpisode],
     said: Said,
@@ -486,7 +505,7 @@ def _annotations(
             lost[episode.no] = lost.get(episode.no, frozenset()) | said.of([episode.id])
     for number, goal in goals.items():
         breather.breathe()
-        rows = tx.run(_ANNOTATED, (number,)).fetchall()
+        rows = tx.run(_ANNOTATED, (repo, number)).fetchall()
         annotated = [_annotated(row) for row in rows if row[0] not in ordinals]
         if annotated:
             found += plan_annotations(annotated, goal, lost[number])
@@ -521,18 +540,18 @@ def _reannotate(rows: GraphRows, plan: Deletions, steps: Sequence[AnnotatedStep]
 
 _EPISODES = """
 SELECT e.no, e.id, e.session, e.status, e.goal,
-       (SELECT count(*) FROM steps t WHERE t.episode = e.no)
-FROM episodes e WHERE e.session IN $numbers ORDER BY e.no
+       (SELECT count(*) FROM steps t WHERE t.repo = e.repo AND t.episode = e.no)
+FROM episodes e WHERE e.repo = ? AND e.session IN $numbers ORDER BY e.no
 """
-_DROP_STAGED = "DELETE FROM staged WHERE episode IN $numbers"
+_DROP_STAGED = "DELETE FROM staged WHERE repo = ? AND episode IN $numbers"
 _SHORTEN = """
 UPDATE episodes SET erased = erased + ?, changeset = NULL, changeset_steps = NULL,
        status = CASE WHEN status IN ('open', 'closed') THEN 'discarded' ELSE status END
-WHERE no = ?
+WHERE $also repo = ? AND no = ?
 """
-_DROP_EPISODES = "DELETE FROM episodes WHERE no IN $numbers"
+_DROP_EPISODES = "DELETE FROM episodes WHERE $also repo = ? AND no IN $numbers"
 _OF_SESSIONS = """ repo = ? AND kind = 'session'
-AND subject IN (SELECT id FROM sessions WHERE no IN $numbers)
+AND subject IN (SELECT id FROM sessions WHERE $also repo = ? AND no IN $numbers)
 """
 _DROP_JOBS = f"DELETE FROM jobs WHERE{_OF_SESSIONS}"
 # It may quote what was said; as may what a worker of now would still write.
@@ -541,17 +560,19 @@ _TAKE_BACK = f"""
 UPDATE jobs SET state = 'waiting', tries = tries - 1, token = token + 1, owner = NULL
 WHERE{_OF_SESSIONS} AND state = 'running'
 """
-_DROP_SESSIONS = "DELETE FROM sessions WHERE no IN $numbers"
-_RELEASE = "UPDATE sessions SET owner = NULL WHERE no IN $numbers"
+_DROP_SESSIONS = "DELETE FROM sessions WHERE $also repo = ? AND no IN $numbers"
+_RELEASE = "UPDATE sessions SET owner = NULL WHERE $also repo = ? AND no IN $numbers"
 _COME_TO_REST = """
 UPDATE sessions SET state = 'idle', error = NULL, error_trajectory = NULL,
-       episode = (SELECT max(no) FROM episodes WHERE session = sessions.no)
-WHERE no IN $numbers AND NOT EXISTS (SELECT 1 FROM episodes e WHERE e.no = sessions.episode
-                                      AND e.status IN ('open', 'closed'))
+       episode = (SELECT max(no) FROM episodes
+                  WHERE repo = sessions.repo AND session = sessions.no)
+WHERE $also repo = ? AND no IN $numbers AND NOT EXISTS (
+    SELECT 1 FROM episodes e WHERE e.no = sessions.episode AND $also e.repo = sessions.repo
+    AND e.status IN ('open', 'closed'))
 """
 
 
-def _episodes(tx: Tx, chosen: Chosen, sessions: Collection[int]) -> list[TouchedEpisode]:
+def _episodes(tx: Tx, repo: int, chosen: Chosen, sessions: Collection[int]) -> list[TouchedEpisode]:
     leaving = Counter(row[2] for row in chosen.steps)
     return [
         TouchedEpisode(
@@ -563,23 +584,23 @@ def _episodes(tx: Tx, chosen: Chosen, sessions: Collection[int]) -> list[Touched
             steps=count,
             leaving=leaving[no],
         )
-        for no, id, session, status, goal, count in tx.run(_EPISODES, (listed(sessions),))
+        for no, id, session, status, goal, count in tx.run(_EPISODES, (repo, listed(sessions)))
     ]
 
 
 def _end_sessions(tx: Tx, repo: int, plan: SessionPlan) -> None:
     """After the erased steps are gone."""
     dropped = listed(episode.no for episode in plan.gone_episodes)
-    tx.run(_DROP_STAGED, (listed(e.no for e in plan.shortened),))
-    tx.run(_DROP_STAGED, (dropped,))
-    tx.run_many(_SHORTEN, [(e.leaving, e.no) for e in plan.shortened])
+    tx.run(_DROP_STAGED, (repo, listed(e.no for e in plan.shortened)))
+    tx.run(_DROP_STAGED, (repo, dropped))
+    tx.run_many(_SHORTEN, [(e.leaving, repo, e.no) for e in plan.shortened])
     # What is left of an episode that was not over stays in the record.
     hide_uncommitted(tx, repo, [episode.no for episode in plan.ended])
-    tx.run(_DROP_EPISODES, (dropped,))
+    tx.run(_DROP_EPISODES, (repo, dropped))
     gone, shaken = listed(plan.gone), listed(plan.shaken)
-    tx.run(_DROP_JOBS, (repo, gone))
-    tx.run(_DROP_SESSIONS, (gone,))
+    tx.run(_DROP_JOBS, (repo, repo, gone))
+    tx.run(_DROP_SESSIONS, (repo, gone))
     for statement in (_RELEASE, _COME_TO_REST):
-        tx.run(statement, (shaken,))
-    for statement in (_FORGET_ERRORS, _TAKE_BACK):
         tx.run(statement, (repo, shaken))
+    for statement in (_FORGET_ERRORS, _TAKE_BACK):
+        tx.run(statement, (repo, repo, shaken))

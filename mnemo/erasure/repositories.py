@@ -29,15 +29,17 @@ _NODES = "SELECT repo, type, count(*) FROM nodes GROUP BY repo, type"
 # The first and the last of each group, by an index; never over all rows.
 _TIMES = """
 SELECT n.repo, m.created_at FROM (SELECT repo, min(no) AS first, max(no) AS last FROM nodes
-                                  GROUP BY repo, type) n JOIN nodes m ON m.no IN (n.first, n.last)
+    GROUP BY repo, type) n JOIN nodes m ON $also m.repo = n.repo AND m.no IN (n.first, n.last)
 UNION ALL SELECT s.repo, s.updated_at FROM sessions s
-UNION ALL SELECT s.repo, t.recorded_at FROM sessions s JOIN episodes e ON e.session = s.no
-          JOIN steps t ON t.episode = e.no AND t.idx IN
-          ((SELECT min(idx) FROM steps WHERE episode = e.no),
-           (SELECT max(idx) FROM steps WHERE episode = e.no))
-UNION ALL SELECT t.repo, m.recorded_at FROM threads t JOIN messages m ON m.thread = t.no
-          AND m.seq IN ((SELECT min(seq) FROM messages WHERE thread = t.no),
-                        (SELECT max(seq) FROM messages WHERE thread = t.no))
+UNION ALL SELECT s.repo, t.recorded_at FROM sessions s
+          JOIN episodes e ON e.repo = s.repo AND e.session = s.no
+          JOIN steps t ON t.repo = e.repo AND t.episode = e.no AND t.idx IN
+          ((SELECT min(idx) FROM steps WHERE repo = e.repo AND episode = e.no),
+           (SELECT max(idx) FROM steps WHERE repo = e.repo AND episode = e.no))
+UNION ALL SELECT t.repo, m.recorded_at FROM threads t
+          JOIN messages m ON m.repo = t.repo AND m.thread = t.no AND m.seq IN
+          ((SELECT min(seq) FROM messages WHERE repo = t.repo AND thread = t.no),
+           (SELECT max(seq) FROM messages WHERE repo = t.repo AND thread = t.no))
 UNION ALL SELECT repo, created_at FROM notes UNION ALL SELECT repo, updated_at FROM notes
 UNION ALL SELECT repo, min(created_at) FROM items GROUP BY repo
 UNION ALL SELECT repo, max(updated_at) FROM items GROUP BY repo
@@ -76,33 +78,12 @@ UNION ALL SELECT node_id FROM steps WHERE repo = :repo
 _STEPS = "SELECT ordinal FROM steps WHERE repo = ?"
 _MESSAGES = "SELECT no FROM messages WHERE repo = ?"
 _SNAPSHOTS = "SELECT no FROM snapshots WHERE repo = ?"
-_DROP_WORDS = "DELETE FROM note_words AS f WHERE $row IN (SELECT no FROM notes WHERE repo = ?)"
-_OF = "{0} IN (SELECT no FROM {0}s WHERE repo = ?)"
-_CONDITIONS = {
-    "source": "source IN (SELECT no FROM nodes WHERE repo = ?)",
-    **{parent: _OF.format(parent) for parent in ("episode", "thread", "note")},
-    "repo": "repo = ?",
-}
-"""Which rows of a table are the repository's, by its parent; what hangs on others first."""
-_INDEXES = {
-    "message_calls": "thread",
-    "note_vectors": "note",
-    **dict.fromkeys(
-        ("node_keys", "moving", "segments", "surfaced_records", "item_vectors"), "repo"
-    ),
-}
-"""Tables of no entity, and their parents."""
-_PARENTS = {t.name: "repo" if t.of_repo else t.parent for t in TABLES.values()} | _INDEXES
-_ROWS = [
-    *(
-        (table, where)
-        for of, where in _CONDITIONS.items()
-        for table in _PARENTS
-        if _PARENTS[table] == of
-    ),
-    ("repos", "no = ?"),
-]
-"""Every table with rows of a repository, and which they are."""
+_TABLES = (
+    *TABLES,
+    *("message_calls", "note_vectors", "node_keys", "moving", "segments", "surfaced_records"),
+    "item_vectors",
+)
+"""Every table with rows of a repository, but for those of the full text."""
 
 
 def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
@@ -115,10 +96,12 @@ def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
     rows += map(message_row, _numbers(tx, _MESSAGES, repo))
     rows += map(snapshot_row, _numbers(tx, _SNAPSHOTS, repo))
     texts = drop_texts(tx, repo, rows)
-    tx.run(_DROP_WORDS, (repo,))
+    tx.dialect.drop_note_words(tx, repo, None)
     gone = Counter[str]()
-    for table, condition in _ROWS:
-        gone[table] += tx.run(f"DELETE FROM {table} WHERE {condition}", (repo,)).rowcount
+    for table in _TABLES:
+        gone[table] += tx.run(f"DELETE FROM {table} WHERE repo = ?", (repo,)).rowcount
+    for table in ("repos", "$names"):
+        tx.run(f"DELETE FROM {table} WHERE no = ?", (repo,))
     tx.dialect.note_erased(tx)
     gone["vectors"] += gone["note_vectors"] + gone["item_vectors"]
     counts: dict[str, Any] = {f.name: gone[f.name] for f in fields(ErasureReport) if f.name in gone}

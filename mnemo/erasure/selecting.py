@@ -24,19 +24,19 @@ _ANY_TIME = datetime.min.replace(tzinfo=UTC)
 
 # ── Rows of the graph ────────────────────────────────────────────────────────────────
 
-_NODE = "SELECT no, id, type, episode_id, superseded_by FROM nodes"
-_FIND = f"{_NODE} WHERE repo = ? AND {{}} IN {{}} ORDER BY no"
+_NODE = "no, id, type, episode_id, superseded_by"
+_FIND = f"SELECT {_NODE} FROM nodes WHERE repo = ? AND {{}} IN {{}} ORDER BY no"
 _WORDED = f"""
-{_NODE.replace(" FROM", ", body FROM")} WHERE repo = ? AND type = 'intent'
+SELECT {_NODE}, body FROM nodes WHERE repo = ? AND type = 'intent'
 AND body LIKE '%"wordings"%' ORDER BY no
 """
 # ``$join`` keeps the order: a few numbers, then their edges by index.
 _EDGES = """
-SELECT e.source, e.target FROM $numbers x $join edges e ON e.{} = x.value
+SELECT e.source, e.target FROM $numbers x $join edges e ON e.repo = ? AND e.{} = x.value
 WHERE e.kind IN $texts
 """
-_READ = "SELECT id, type, body FROM nodes WHERE no = ?"
-_COUNTS = f"SELECT {NODES.counted} FROM nodes WHERE no = ?"
+_READ = "SELECT id, type, body FROM nodes WHERE $also repo = ? AND no = ?"
+_COUNTS = f"SELECT {NODES.counted} FROM nodes WHERE $also repo = ? AND no = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class GraphRows:
         kinds: Sequence[EdgeKind] = tuple(EdgeKind),
     ) -> list[tuple[int, int]]:
         """Source and target of the edges with that end among *numbers*."""
-        values = (listed(numbers), listed(map(str, kinds)))
+        values = (listed(numbers), self._repo, listed(map(str, kinds)))
         found = self._tx.run(_EDGES.format(end), values)
         # A damaged end is no number, and leads nowhere.
         return [row for row in found if {*map(type, row)} == {int}]
@@ -91,11 +91,11 @@ class GraphRows:
     def read(self, number: int) -> Node:
         """The node of this number. *Raises* ``StoreCorrupt``: it is damaged."""
         self._breather.breathe()
-        return NODES.whole.one(self._tx.run(_READ, (number,)).fetchone())
+        return NODES.whole.one(self._tx.run(_READ, (self._repo, number)).fetchone())
 
     def counts(self, number: int) -> NodeMetadata:
         """Its metadata. *Raises* ``StoreCorrupt``: they are damaged."""
-        return NODES.counts.one(self._tx.run(_COUNTS, (number,)).fetchone())[1]
+        return NODES.counts.one(self._tx.run(_COUNTS, (self._repo, number)).fetchone())[1]
 
 
 def _wording_sources(body: Any) -> list[str]:
@@ -111,21 +111,22 @@ def _wording_sources(body: Any) -> list[str]:
 
 _STEPS = """
 SELECT t.ordinal, t.session, t.episode, t.node_id, t.at, t.thread FROM sessions s
-$join episodes e ON e.session = s.no $join steps t ON t.episode = e.no
+$join episodes e ON e.repo = s.repo AND e.session = s.no
+$join steps t ON t.repo = e.repo AND t.episode = e.no
 WHERE s.repo = ? AND (CAST(? AS TEXT) IS NULL OR s.id = ?) ORDER BY t.ordinal
 """
 _STEPS_OF_THREAD = """
 SELECT t.ordinal, t.session, t.episode, t.node_id, t.at, t.thread FROM steps t
-$join sessions s ON s.no = t.session
+$join sessions s ON s.no = t.session AND $also s.repo = t.repo
 WHERE t.repo = ? AND (CAST(? AS TEXT) IS NULL OR s.id = ?) AND t.thread = ? ORDER BY t.ordinal
 """
 _MESSAGES = """
 SELECT m.thread, m.seq, coalesce(m.at, m.recorded_at), t.id, m.id
-FROM threads t $join messages m ON m.thread = t.no
+FROM threads t $join messages m ON m.repo = t.repo AND m.thread = t.no
 WHERE t.repo = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?) ORDER BY t.no, m.seq
 """
 _SESSION = "SELECT no FROM sessions WHERE repo = ? AND id = ?"
-_SESSION_IDS = "SELECT no, id FROM sessions WHERE no IN $numbers"
+_SESSION_IDS = "SELECT no, id FROM sessions WHERE $also repo = ? AND no IN $numbers"
 
 
 StepRow = tuple[int, int, int, str]
@@ -156,8 +157,8 @@ class Chosen:
         return self.whole.union(row[1] for row in self.steps)
 
 
-def session_ids(tx: Tx, sessions: Iterable[int]) -> dict[int, str]:
-    return dict(tx.run(_SESSION_IDS, (listed(sessions),)).fetchall())
+def session_ids(tx: Tx, repo: int, sessions: Iterable[int]) -> dict[int, str]:
+    return dict(tx.run(_SESSION_IDS, (repo, listed(sessions))).fetchall())
 
 
 def choose(tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> Chosen:
@@ -204,16 +205,19 @@ SELECT t.ordinal, t.session, t.episode, t.node_id, t.thread, t.message FROM step
 WHERE t.repo = ? AND t.node_id IN $texts
 """
 _NEWEST = f"""
-SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m $by(messages_place) ON m.thread = t.no
-WHERE t.no = ? AND m.seq >= t.epoch_start AND m.recorded_at >= ? ORDER BY m.seq DESC LIMIT ?
+SELECT {MESSAGE_COLUMNS} FROM threads t
+$join messages m $by(messages_place) ON m.repo = t.repo AND m.thread = t.no
+WHERE $also t.repo = ? AND t.no = ? AND m.seq >= t.epoch_start AND m.recorded_at >= ?
+ORDER BY m.seq DESC LIMIT ?
 """
 _STEPS_OF_MESSAGES = """
-SELECT t.node_id FROM threads h $join messages m ON m.thread = h.no
+SELECT t.node_id FROM threads h $join messages m ON m.repo = h.repo AND m.thread = h.no
 $join steps t ON t.repo = h.repo AND t.thread = h.id
-AND t.message = m.id WHERE h.no = ? AND m.seq IN $numbers
+AND t.message = m.id WHERE $also h.repo = ? AND h.no = ? AND m.seq IN $numbers
 """
 NAMED_MESSAGES = """
-SELECT t.no, m.seq, m.id, t.id FROM threads t $join messages m ON m.thread = t.no
+SELECT t.no, m.seq, m.id, t.id FROM threads t
+$join messages m ON m.repo = t.repo AND m.thread = t.no
 WHERE t.repo = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?) AND m.id IN $texts
 """
 
@@ -249,7 +253,7 @@ class _Named:
         thread = thread_number(self._tx, self._repo, id) or 0
         since = self._selection.since
         values = (thread, "" if since is None else utc_text(since), self._selection.newest)
-        found = MESSAGES.rows.all(self._tx.run(_NEWEST, values))[::-1]
+        found = MESSAGES.rows.all(self._tx.run(_NEWEST, (self._repo, *values)))[::-1]
         self._take(thread, {message.seq for message in found})
         return self._found(newest=tuple(found))
 
@@ -291,14 +295,14 @@ class _Named:
     def _add_messages(self, places: Mapping[int, Iterable[int]]) -> None:
         for thread, seqs in places.items():
             if not self._selection.newest:
-                seqs = whole_units(self._tx, thread, seqs, self._unreadable)
+                seqs = whole_units(self._tx, self._repo, thread, seqs, self._unreadable)
             self._take(thread, seqs)
 
     def _take(self, thread: int, seqs: Iterable[int]) -> None:
         known = self._seqs.setdefault(thread, set())
         fresh = set(seqs) - known
         known |= fresh
-        made = self._tx.run(_STEPS_OF_MESSAGES, (thread, listed(fresh))).fetchall()
+        made = self._tx.run(_STEPS_OF_MESSAGES, (self._repo, thread, listed(fresh))).fetchall()
         self._add_steps([id for (id,) in made])
 
     def _add_steps(self, ids: Iterable[str]) -> None:

@@ -59,24 +59,23 @@ _NUMBERS = """
 SELECT id, no, type FROM nodes $by(idx_nodes_repo_id) WHERE repo = ? AND id IN $texts
 """
 _ADD_KEY = "INSERT INTO node_keys (repo, key, node) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-_DROP_KEYS = "DELETE FROM node_keys WHERE node IN $numbers"
+_DROP_KEYS = "DELETE FROM node_keys WHERE repo = ? AND node IN $numbers"
 _ADD_EDGE = f"{EDGES.insert} ON CONFLICT DO NOTHING"
 _DROP_EDGE = """
-DELETE FROM edges WHERE source = (SELECT no FROM nodes WHERE repo = ? AND id = ?)
-AND target = (SELECT no FROM nodes WHERE repo = ? AND id = ?) AND kind = ?
+DELETE FROM edges WHERE repo = ? AND source = ? AND target = ? AND kind = ?
 """
-_CHANGED = "UPDATE nodes SET revision = ? WHERE no = ?"
+_CHANGED = "UPDATE nodes SET revision = ? WHERE $also repo = ? AND no = ?"
 # Neither rounding nor a cut of a fact that came without its steps' rewards brings one below 0.
 _ADD_METADATA = """
 UPDATE nodes SET cumulative_reward = $greatest(cumulative_reward + ?, 0.0),
                  reward_count = $greatest(reward_count + ?, 0),
                  support_count = $greatest(support_count + ?, 0)
-WHERE no = ?
+WHERE $also repo = ? AND no = ?
 """
 _NEIGHBOURS = """
-UPDATE nodes SET revision = ? WHERE no IN (
-    SELECT target FROM edges WHERE source IN $numbers
-    UNION SELECT source FROM edges WHERE target IN $numbers
+UPDATE nodes SET revision = ? WHERE $also repo = ? AND no IN (
+    SELECT target FROM edges WHERE repo = ? AND source IN $numbers
+    UNION SELECT source FROM edges WHERE repo = ? AND target IN $numbers
 )
 """
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
@@ -235,18 +234,18 @@ def _write_graph(
     with tx.refusing(CommitFailed("nothing was written: a node id is in use already")):
         tx.run_many(_ADD_NODE, [(repo, *row, revision) for row in prepared.nodes])
     shown = (*write.edges, *write.dropped)
-    ends = {end for edge in shown for end in (edge.source, edge.target)}
-    numbers = _numbers(tx, repo, list({*ends, *write.metadata, *(n.id for n in write.nodes)}))
+    shown_ids = {end for edge in shown for end in (edge.source, edge.target)}
+    numbers = _numbers(tx, repo, list({*shown_ids, *write.metadata, *(n.id for n in write.nodes)}))
     tx.run_many(_ADD_KEY, [(repo, key, numbers[id]) for key, id in prepared.keys])
-    dropped = [(repo, e.source, repo, e.target, str(e.kind)) for e in write.dropped]
-    tx.run_many(_DROP_EDGE, dropped)
-    edge_count = _add_edges(tx, write.edges, numbers)
-    _touch_claims(tx, shown, numbers, revision)
+    ends = [(numbers[e.source], numbers[e.target], str(e.kind)) for e in write.dropped]
+    tx.run_many(_DROP_EDGE, [(repo, *of) for of in ends])
+    edge_count = _add_edges(tx, repo, write.edges, numbers)
+    _touch_claims(tx, repo, shown, numbers, revision)
     _change_nodes(tx, repo, write.changes, revision)
     tx.run_many(
         _ADD_METADATA,
         [
-            (delta.cumulative_reward, delta.reward_count, delta.support_count, numbers[id])
+            (delta.cumulative_reward, delta.reward_count, delta.support_count, repo, numbers[id])
             for id, delta in write.metadata.items()
         ],
     )
@@ -268,13 +267,13 @@ def _numbers(
     return numbers
 
 
-def _add_edges(tx: Tx, edges: Sequence[Edge], numbers: Mapping[str, int]) -> int:
-    rows = [(numbers[e.source], numbers[e.target], *EDGES.values(e)) for e in edges]
+def _add_edges(tx: Tx, repo: int, edges: Sequence[Edge], numbers: Mapping[str, int]) -> int:
+    rows = [(repo, numbers[e.source], numbers[e.target], *EDGES.values(e)) for e in edges]
     return max(tx.run_many(_ADD_EDGE, rows) if rows else 0, 0)
 
 
 def _touch_claims(
-    tx: Tx, edges: Sequence[Edge], numbers: Mapping[str, int], revision: Revision
+    tx: Tx, repo: int, edges: Sequence[Edge], numbers: Mapping[str, int], revision: Revision
 ) -> None:
     """Note that new or deleted *edges* change the documents of what they say something of."""
     touched = {
@@ -282,7 +281,7 @@ def _touch_claims(
         for edge in edges
         if edge.kind is not EdgeKind.SIBLING
     }
-    tx.run_many(_CHANGED, [(revision, number) for number in touched])
+    tx.run_many(_CHANGED, [(revision, repo, number) for number in touched])
 
 
 def _change_nodes(tx: Tx, repo: int, changes: Sequence[NodeChange], revision: Revision) -> None:
@@ -295,13 +294,13 @@ def _change_nodes(tx: Tx, repo: int, changes: Sequence[NodeChange], revision: Re
     drop_vectors(tx, repo, vector_keys(node.id for _, node in found if node.id in renewed))
     # What a routing node says is part of its members' documents.
     routing = listed(no for no, node in found if node.type in ("intent", "tag"))
-    tx.run(_NEIGHBOURS, (revision, routing, routing))
+    tx.run(_NEIGHBOURS, (revision, repo, repo, routing, repo, routing))
 
 
 def restate(tx: Tx, repo: int, nodes: Collection[tuple[int, Node]], revision: Revision) -> None:
     """Store what these nodes say from now on, by number, and what they are found by."""
-    tx.run_many(NODES.change, [(*NODES.said(node), revision, no) for no, node in nodes])
-    tx.run(_DROP_KEYS, (listed(no for no, _ in nodes),))
+    tx.run_many(NODES.change, [(*NODES.said(node), revision, no, repo) for no, node in nodes])
+    tx.run(_DROP_KEYS, (repo, listed(no for no, _ in nodes)))
     tx.run_many(_ADD_KEY, [(repo, key, no) for no, node in nodes for key in lookup_keys(node)])
 
 
@@ -327,7 +326,7 @@ def delete_nodes(tx: Tx, repo_id: str, ids: Sequence[str]) -> tuple[str, ...]:
     tx.run(NEXT_REVISION, (repo,))
     known = tuple(id for id in dict.fromkeys(ids) if id in numbers)
     gone = listed(numbers.values())
-    tx.run(_NEIGHBOURS, (revision + 1, gone, gone))
+    tx.run(_NEIGHBOURS, (revision + 1, repo, repo, gone, repo, gone))
     tx.run(_HIDE_STEPS, (repo, listed(known)))
     remove_nodes(tx, repo, {numbers[id]: id for id in known})
     return known
@@ -378,19 +377,18 @@ def credit(steps: Collection[Episodic]) -> MetadataDelta:
 # A table of this transaction holds what is merged, so that the number of statements does
 # not depend on the number of nodes.
 
-_DROP_EDGES = [f"DELETE FROM edges WHERE {end} IN $numbers" for end in ("source", "target")]
-_DROP_NODES = (
-    "DELETE FROM node_keys WHERE node IN $numbers",
-    "DELETE FROM nodes WHERE no IN $numbers",
-)
+_DROP_EDGES = [
+    f"DELETE FROM edges WHERE repo = ? AND {end} IN $numbers" for end in ("source", "target")
+]
+_DROP_NODES = (_DROP_KEYS, "DELETE FROM nodes WHERE $also repo = ? AND no IN $numbers")
 
 
 def remove_nodes(tx: Tx, repo: int, gone: Mapping[int, str]) -> ErasureReport:
     """Delete nodes, by number → id in the order of followers; steps have a vector for each side."""
     numbers = listed(gone)
-    edges = sum(tx.run(statement, (numbers,)).rowcount for statement in _DROP_EDGES)
+    edges = sum(tx.run(statement, (repo, numbers)).rowcount for statement in _DROP_EDGES)
     for statement in _DROP_NODES:
-        tx.run(statement, (numbers,))
+        tx.run(statement, (repo, numbers))
     ends = (*PASSAGE_KEYS, *SIDE_KEYS)
     vectors = drop_vectors(tx, repo, [f"{id}{end}" for id in gone.values() for end in ends])
     leave_recall(tx, repo, list(gone.values()))
@@ -399,18 +397,18 @@ def remove_nodes(tx: Tx, repo: int, gone: Mapping[int, str]) -> ErasureReport:
 
 _MERGING = "loser INTEGER UNIQUE, survivor INTEGER"
 _EMPTIED = "DELETE FROM merging"
-_PENALIZE = "UPDATE nodes SET penalty = ? WHERE no = ?"
+_PENALIZE = "UPDATE nodes SET penalty = ? WHERE $also repo = ? AND no = ?"
 
 # ── Merging ──────────────────────────────────────────────────────────────────────────
 
 _MERGE = "INSERT INTO merging (loser, survivor) VALUES (?, ?)"
 # ``$join`` keeps the order: a few losers, then their edges by index.
 _MOVE_EDGES = f"""
-INSERT INTO edges (source, target, {", ".join(EDGES.columns)})
-SELECT coalesce(a.survivor, e.source), coalesce(b.survivor, e.target), {EDGES.of("e")}
-FROM (SELECT e.* FROM merging m $join edges e ON e.source = m.loser
+INSERT INTO edges (repo, source, target, {", ".join(EDGES.columns)})
+SELECT e.repo, coalesce(a.survivor, e.source), coalesce(b.survivor, e.target), {EDGES.of("e")}
+FROM (SELECT e.* FROM merging m $join edges e ON e.repo = ? AND e.source = m.loser
       UNION
-      SELECT e.* FROM merging m $join edges e ON e.target = m.loser) e
+      SELECT e.* FROM merging m $join edges e ON e.repo = ? AND e.target = m.loser) e
 LEFT JOIN merging a ON a.loser = e.source LEFT JOIN merging b ON b.loser = e.target
 WHERE coalesce(a.survivor, e.source) <> coalesce(b.survivor, e.target) ON CONFLICT DO NOTHING
 """
@@ -428,30 +426,35 @@ FROM (SELECT m.survivor, sum(n.access_count) AS accesses, sum(n.cumulative_rewar
              sum(n.reward_count) AS rewarded, max(n.support_count) AS support,
              min(n.created_at) AS created, max(coalesce(n.last_accessed_at, '')) AS accessed,
              min(n.penalty) AS least_penalty
-      FROM merging m $join nodes n ON n.no = m.loser GROUP BY m.survivor) g
-WHERE nodes.no = g.survivor
+      FROM merging m $join nodes n ON n.no = m.loser AND $also n.repo = ?
+      GROUP BY m.survivor) g
+WHERE nodes.no = g.survivor AND $also nodes.repo = ?
 """
 _BEHIND = """
 SELECT m.survivor, s.session_id, s.episode_id, s.id FROM (SELECT DISTINCT survivor FROM merging) m
-$join edges e ON e.source = m.survivor AND e.kind = 'provenance' $join nodes s ON s.no = e.target
+$join edges e ON e.repo = ? AND e.source = m.survivor AND e.kind = 'provenance'
+$join nodes s ON s.no = e.target AND $also s.repo = e.repo
 """
 # What was said without steps has no episode here: it takes nothing away.
-_SUPPORT = "UPDATE nodes SET support_count = $greatest(support_count, ?) WHERE no = ?"
+_SUPPORT = """
+UPDATE nodes SET support_count = $greatest(support_count, ?) WHERE $also repo = ? AND no = ?
+"""
 
 # ── Removing ─────────────────────────────────────────────────────────────────────────
 
 _UNUSED = """
-SELECT no FROM nodes WHERE no IN $numbers AND (last_accessed_at IS NULL OR last_accessed_at <= ?)
+SELECT no FROM nodes WHERE $also repo = ? AND no IN $numbers
+AND (last_accessed_at IS NULL OR last_accessed_at <= ?)
 """
 # What a tag or an intent says is part of its members' documents.
 SHOW_MEMBERS = """
-UPDATE nodes SET revision = ? WHERE no IN
-    (SELECT e.target FROM $numbers l $join edges e ON e.source = l.value
+UPDATE nodes SET revision = ? WHERE $also repo = ? AND no IN
+    (SELECT e.target FROM $numbers l $join edges e ON e.repo = ? AND e.source = l.value
      WHERE e.kind IN ('membership', 'hierarchical'))
 """
 _ORPHANS = """
 SELECT n.no, n.id FROM nodes n WHERE n.repo = ? AND n.type IN ('tag', 'intent', 'subgoal')
-AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.source = n.no) ORDER BY n.no
+AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.repo = n.repo AND e.source = n.no) ORDER BY n.no
 """
 
 
@@ -470,15 +473,15 @@ def keep_up(
     """
     leaving_ids = {*upkeep.merges, *upkeep.removals}
     numbers = _numbers(tx, repo, upkeep.named_ids, leaving=leaving_ids)
-    tx.run_many(NODES.change, [(*columns, revision, numbers[id]) for *columns, id in changed])
-    penalties = [(penalty, numbers[id]) for id, penalty in upkeep.penalties.items()]
+    tx.run_many(NODES.change, [(*columns, revision, numbers[id], repo) for *columns, id in changed])
+    penalties = [(penalty, repo, numbers[id]) for id, penalty in upkeep.penalties.items()]
     tx.run_many(_PENALIZE, penalties)
     if upkeep.merges:
         pairs = [(numbers[loser], numbers[end]) for loser, end in upkeep.merges.items()]
-        _merge(tx, pairs, revision)
+        _merge(tx, repo, pairs, revision)
     leaving = {numbers[id]: id for id in upkeep.merges}
-    leaving |= _unused(tx, {numbers[id]: id for id in upkeep.removals}, upkeep.accessed_until)
-    tx.run(SHOW_MEMBERS, (revision, listed(leaving)))
+    leaving |= _unused(tx, repo, {numbers[id]: id for id in upkeep.removals}, upkeep.accessed_until)
+    tx.run(SHOW_MEMBERS, (revision, repo, listed(leaving), repo))
     remove_nodes(tx, repo, leaving)
     orphans = dict(tx.run(_ORPHANS, (repo,)).fetchall()) if upkeep.sweeps else {}
     remove_nodes(tx, repo, orphans)
@@ -486,21 +489,21 @@ def keep_up(
     return bool(changed or penalties or removed), removed
 
 
-def _merge(tx: Tx, pairs: Sequence[tuple[int, int]], revision: Revision) -> None:
+def _merge(tx: Tx, repo: int, pairs: Sequence[tuple[int, int]], revision: Revision) -> None:
     tx.dialect.make_scratch(tx, "merging", _MERGING)
     tx.run_many(_MERGE, pairs)
-    tx.run(_MOVE_EDGES)
-    tx.run(_UNITE_COUNTS, (revision,))
+    tx.run(_MOVE_EDGES, (repo, repo))
+    tx.run(_UNITE_COUNTS, (revision, repo, repo))
     behind: dict[int, set[Episode]] = {}
-    for survivor, session, episode, step in tx.run(_BEHIND):
+    for survivor, session, episode, step in tx.run(_BEHIND, (repo,)):
         behind.setdefault(survivor, set()).add((session, episode or step))
-    tx.run_many(_SUPPORT, [(len(episodes), survivor) for survivor, episodes in behind.items()])
+    tx.run_many(_SUPPORT, [(len(episodes), repo, no) for no, episodes in behind.items()])
     tx.run(_EMPTIED)
 
 
-def _unused(tx: Tx, nodes: Mapping[int, str], until: datetime | None) -> dict[int, str]:
+def _unused(tx: Tx, repo: int, nodes: Mapping[int, str], until: datetime | None) -> dict[int, str]:
     """Those of *nodes* that no recall has returned since."""
     if until is None:
         return dict(nodes)
-    unused = {no for (no,) in tx.run(_UNUSED, (listed(nodes), encode_time(until)))}
+    unused = {no for (no,) in tx.run(_UNUSED, (repo, listed(nodes), encode_time(until)))}
     return {no: id for no, id in nodes.items() if no in unused}

@@ -13,7 +13,7 @@ from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather, moved
 from mnemo.store.codec import decode_object, decode_time, encode_json, encode_time, utc_text
 from mnemo.store.engine import OfRepository, compute, session_lock
-from mnemo.store.rows import Passed, Rows, holes, listed, log_passed, repo_row
+from mnemo.store.rows import Passed, Rows, found_repo, holes, listed, log_passed, repo_row
 from mnemo.store.tables import EDGES, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.changeset import Revision
@@ -30,7 +30,8 @@ WHERE n.repo = ?
 """
 _PLACED = """
 SELECT n.id, n.type, n.body, v.vector FROM nodes n
-LEFT JOIN vectors v ON v.repo = n.repo AND v.key = n.id WHERE n.no IN $numbers
+LEFT JOIN vectors v ON v.repo = n.repo AND v.key = n.id
+WHERE $also n.repo = ? AND n.no IN $numbers
 """
 _WALKED = 2_000
 """Nodes whose evidence is read at once."""
@@ -46,8 +47,9 @@ _MOST_KEYS = 100
 _METADATA = f"SELECT {NODES.counted} FROM nodes WHERE repo = ? AND id IN $texts"
 _EDGES = f"""
 SELECT a.id, b.id, {EDGES.of("e")} FROM edges e
-JOIN nodes a ON a.no = e.source JOIN nodes b ON b.no = e.target
-WHERE {{}} IN (SELECT no FROM nodes WHERE repo = ? AND id IN $texts)
+JOIN nodes a ON a.no = e.source AND $also a.repo = e.repo
+JOIN nodes b ON b.no = e.target AND $also b.repo = e.repo
+WHERE e.repo = ? AND {{}} IN (SELECT no FROM nodes WHERE repo = ? AND id IN $texts)
 """
 _TOUCH = """
 UPDATE nodes SET access_count = access_count + ?,
@@ -57,11 +59,11 @@ WHERE repo = ? AND id = ?
 TURN_S = 5.0
 """Seconds of a turn; who needs longer may meet others again."""
 _FREE = "(turn IS NULL OR turn = :holder OR turn_until <= :now)"
-_OF_OTHERS = f"SELECT 1 FROM repos WHERE id = :repo AND NOT {_FREE}"
+_OF_OTHERS = f"SELECT 1 FROM repos WHERE no = :repo AND NOT {_FREE}"
 _TAKE_TURN = f"""
-UPDATE repos SET turn = :holder, turn_until = :now + {TURN_S} WHERE id = :repo AND {_FREE}
+UPDATE repos SET turn = :holder, turn_until = :now + {TURN_S} WHERE no = :repo AND {_FREE}
 """
-_END_TURN = "UPDATE repos SET turn = NULL WHERE id = ? AND turn = ?"
+_END_TURN = "UPDATE repos SET turn = NULL WHERE no = ? AND turn = ?"
 
 
 class StoredGraph(OfRepository):
@@ -121,20 +123,23 @@ class StoredGraph(OfRepository):
 
         def asked(tx: Tx) -> dict[str, Any]:
             now = self._lease_time(tx).timestamp()
-            return {"repo": self._repo_id, "holder": changeset_id, "now": now}
+            return {"repo": found_repo(tx, self._repo_id), "holder": changeset_id, "now": now}
 
         def is_free(tx: Tx) -> bool:
             return tx.run(_OF_OTHERS, asked(tx)).fetchone() is None
 
         # Whoever waits asks again and again, and writes nothing for that.
         return await self._engine.reading(is_free) and await self._engine.writing(
-            lambda tx: bool(tx.run(_TAKE_TURN, asked(tx)).rowcount) or is_free(tx)
+            lambda tx: bool(tx.run(_TAKE_TURN, asked(tx)).rowcount) or is_free(tx),
+            locks=[("turn", self._repo_id)],
         )
 
     async def end_turn(self, changeset_id: str) -> None:
         """Let others write, if the turn is this changeset's. *Cancellation*: completes."""
-        turn = self._repo_id, changeset_id
-        await self._engine.writing(lambda tx: tx.run(_END_TURN, turn).rowcount)
+        await self._engine.writing(
+            lambda tx: tx.run(_END_TURN, (found_repo(tx, self._repo_id), changeset_id)).rowcount,
+            locks=[("turn", self._repo_id)],
+        )
 
     async def delete(self, ids: Sequence[str]) -> tuple[str, ...]:
         """Delete nodes with all of theirs; give the ids that existed. *Cancellation*: completes."""
@@ -249,7 +254,7 @@ def _by_keys(
             numbers.update(no for (no,) in tx.run(statement, values))
     if not numbers:
         return []
-    rows = tx.run(_PLACED + _OLDEST_FIRST, (listed(numbers),)).fetchall()
+    rows = tx.run(_PLACED + _OLDEST_FIRST, (repo, listed(numbers))).fetchall()
     wanted = [row for row in rows if types is None or row[1] in types]
     return NODES.whole.all(wanted, passed)
 
@@ -262,7 +267,7 @@ def _listed(tx: Tx, repo: int, passed: Passed | None, listing: Listing) -> list[
         if len(numbers) >= listing.limit:
             break
     order = f"ORDER BY created_at {_direction(listing)}, id"
-    placed = (listed(numbers[: listing.limit]),)
+    placed = (repo, listed(numbers[: listing.limit]))
     return NODES.whole.all(tx.run(f"{_PLACED} {order}", placed), passed)
 
 
@@ -274,7 +279,7 @@ def _places(tx: Tx, repo: int, listing: Listing) -> Iterator[list[int]]:
     while True:
         statement, values = _walk(repo, listing, after, limit, among)
         places = tx.run(statement, values).fetchall()
-        yield may_match(tx, [number for number, *_ in places], listing.filters)
+        yield may_match(tx, repo, [number for number, *_ in places], listing.filters)
         if len(places) < limit:
             return
         after = places[-1][1:]
@@ -331,7 +336,7 @@ def _edges(
     found: dict[tuple[Any, ...], None] = {}
     breather = Breather()
     for end in ("e.source", "e.target"):
-        for row in tx.run(_EDGES.format(end) + tail, (repo, listed(ids), *extra)):
+        for row in tx.run(_EDGES.format(end) + tail, (repo, repo, listed(ids), *extra)):
             found[row] = None
             breather.breathe()
     return EDGES.rows.all(found, passed)
@@ -350,25 +355,27 @@ _MOST_NARROWED = 64
 _BEHIND = """
 SELECT x.value, CASE WHEN {own} THEN NULL ELSE t.ordinal END,
        s.id, t.thread, t.actor, t.at, t.metadata
-FROM $numbers x $join nodes n ON n.no = x.value
-LEFT JOIN edges e ON e.source = n.no AND e.kind = 'provenance'
-LEFT JOIN nodes p ON p.no = e.target
+FROM $numbers x $join nodes n ON n.no = x.value AND $also n.repo = ?
+LEFT JOIN edges e ON e.repo = n.repo AND e.source = n.no AND e.kind = 'provenance'
+LEFT JOIN nodes p ON p.no = e.target AND $also p.repo = e.repo
 LEFT JOIN steps t ON t.repo = p.repo AND t.node_id = p.id
-LEFT JOIN sessions s ON s.no = t.session
+LEFT JOIN sessions s ON s.no = t.session AND $also s.repo = t.repo
 WHERE {own} OR ({condition})
 """
 # The claims that rest on the steps ``t``, or on what was applied as said in a session.
 _RESTING = """
 SELECT e.source FROM {steps} $join nodes p ON p.repo = t.repo AND p.id = t.node_id
-$join edges e ON e.target = p.no AND e.kind = 'provenance' WHERE {of}
+$join edges e ON e.repo = p.repo AND e.target = p.no AND e.kind = 'provenance' WHERE {of}
 """
 _OF_SESSION = _RESTING.format(
-    steps="""sessions s $join episodes x ON x.session = s.no $join steps t ON t.episode = x.no""",
+    steps="""sessions s $join episodes x ON x.repo = s.repo AND x.session = s.no
+    $join steps t ON t.repo = x.repo AND t.episode = x.no""",
     of="s.repo = ? AND s.id = ?",
 )
 _OF_THREAD = _RESTING.format(steps="steps t", of="t.repo = ? AND t.thread = ?")
 _APPLIED = """
-SELECT e.source FROM nodes p $join edges e ON e.target = p.no AND e.kind = 'provenance'
+SELECT e.source FROM nodes p
+$join edges e ON e.repo = p.repo AND e.target = p.no AND e.kind = 'provenance'
 WHERE p.repo = ? AND p.type = 'episodic' AND replace(p.body, ?, '') <> p.body
 """
 _OWN = "(t.ordinal IS NULL OR n.body LIKE '%\"edits\"%')"
@@ -392,7 +399,7 @@ def resting_on(tx: Tx, repo: int, filters: Filters) -> set[int] | None:
     return set.intersection(*found)
 
 
-def may_match(tx: Tx, claims: Sequence[int], filters: Filters) -> list[int]:
+def may_match(tx: Tx, repo: int, claims: Sequence[int], filters: Filters) -> list[int]:
     """Those of *claims*, by number, in order, whose evidence, maybe their own, matches."""
     if filters.is_open:
         return list(claims)
@@ -400,7 +407,7 @@ def may_match(tx: Tx, claims: Sequence[int], filters: Filters) -> list[int]:
     statement = _BEHIND.format(own=_OWN, condition=" AND ".join(conditions))
     found = {
         claim
-        for claim, step in _BEHIND_ROWS.all(tx.run(statement, [listed(claims), *values]))
+        for claim, step in _BEHIND_ROWS.all(tx.run(statement, [listed(claims), repo, *values]))
         if step is None or _step_matches(filters, step)
     }
     return [claim for claim in claims if claim in found]

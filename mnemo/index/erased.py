@@ -128,7 +128,7 @@ WHERE s.repo = ? AND s.chain = 'expired'
 _DONE = "DELETE FROM segments WHERE repo = ? AND chain = 'expired'"
 _OWED = "SELECT repo FROM segments WHERE chain = 'expired' LIMIT 64"
 _HAVE_STEPS = """
-SELECT 1 FROM messages m JOIN threads t ON t.no = m.thread
+SELECT 1 FROM messages m JOIN threads t ON t.no = m.thread AND $also t.repo = m.repo
 JOIN steps p ON p.repo = m.repo AND p.thread = t.id AND p.message = m.id AND p.gone = 0
 WHERE m.repo = ? AND m.no IN $numbers LIMIT 1
 """
@@ -141,7 +141,8 @@ SELECT id FROM nodes WHERE repo = ? AND revision > ? AND type NOT IN ('episodic'
 _UNCHANGED = "SELECT id FROM nodes WHERE repo = ? AND id IN $texts AND revision <= ? LIMIT 1"
 _REPEATED = """
 SELECT m.no FROM steps p $join threads q ON q.repo = p.repo AND q.id = p.thread
-$join messages m ON m.thread = q.no AND m.id = p.message WHERE p.repo = ? AND p.node_id IN $texts
+$join messages m ON m.repo = q.repo AND m.thread = q.no AND m.id = p.message
+WHERE p.repo = ? AND p.node_id IN $texts
 """
 
 

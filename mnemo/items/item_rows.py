@@ -35,20 +35,23 @@ _GET = f"""
 SELECT {ITEMS.of("i")} FROM items i WHERE {_LIVE} AND i.namespace = ? AND i.key = ?
 """
 _NUMBERS = f"SELECT i.no FROM items i WHERE {_LIVE} {{}} ORDER BY i.updated_at DESC, i.no DESC"
-_ITEMS = f"SELECT i.no, {ITEMS.of('i')} FROM items i WHERE i.no IN ({{}})"
+_ITEMS = f"SELECT i.no, {ITEMS.of('i')} FROM items i WHERE $also i.repo = ? AND i.no IN ({{}})"
 _NAMESPACES = f"SELECT DISTINCT i.namespace FROM items i WHERE {_LIVE}"
 _PLACES = f"""
-SELECT v.seq, v.item FROM items i $join item_vectors v ON v.item = i.no
+SELECT v.seq, v.item FROM items i $join item_vectors v ON v.repo = i.repo AND v.item = i.no
 WHERE {_LIVE} {{}} AND v.vector IS NOT NULL ORDER BY v.seq
 """
 _VECTORS = """
 SELECT seq, vector FROM item_vectors
 WHERE repo = ? AND seq > ? AND vector IS NOT NULL ORDER BY seq LIMIT ?
 """
-_VECTORS_OF = "SELECT seq, vector FROM item_vectors WHERE seq IN ({}) ORDER BY seq"
+_VECTORS_OF = """
+SELECT seq, vector FROM item_vectors WHERE $also repo = ? AND seq IN ({}) ORDER BY seq
+"""
 _VECTOR_COUNT = "SELECT count(*) FROM item_vectors WHERE repo = ?"
 _OWED = """
-SELECT v.seq, v.field, i.texts FROM item_vectors v $join items i ON i.no = v.item
+SELECT v.seq, v.field, i.texts FROM item_vectors v
+$join items i ON i.no = v.item AND $also i.repo = v.repo
 WHERE v.repo = ? AND v.vector IS NULL ORDER BY v.seq LIMIT ?
 """
 # What has expired is not there: what is put in its place is new.
@@ -62,7 +65,7 @@ RETURNING no, namespace, key
 """
 _PUTS_AT_ONCE = 32
 """Few sizes of a statement stay prepared (S)."""
-_PUT_VECTOR = "INSERT INTO item_vectors (repo, item, field, vector) VALUES (?, ?, ?, ?)"
+_PUT_VECTOR = "INSERT INTO item_vectors (seq, repo, item, field, vector) VALUES (?, ?, ?, ?, ?)"
 _FIND = "SELECT no, expires_at FROM items WHERE repo = ? AND namespace = ? AND key = ?"
 _REFRESH = """
 UPDATE items SET expires_at = ?
@@ -72,7 +75,9 @@ _EXPIRED = "SELECT no FROM items WHERE repo = ? AND expires_at <= ? ORDER BY exp
 EXPIRING = "SELECT 1 FROM items WHERE repo = ? AND expires_at IS NOT NULL LIMIT 1"
 _NEXT_EXPIRY = "SELECT min(expires_at) FROM items WHERE repo = ? AND expires_at IS NOT NULL"
 _BEFORE = "SELECT no FROM items WHERE repo = ? AND updated_at < ?"
-_SETTLE = "DELETE FROM item_vectors WHERE seq = ? AND vector IS NULL RETURNING repo, item, field"
+_SETTLE = """
+DELETE FROM item_vectors WHERE $also repo = ? AND seq = ? AND vector IS NULL RETURNING item, field
+"""
 _TEXTS = "SELECT no, texts FROM items WHERE repo = ?"
 
 _NAMESPACE, _KEY = map(ITEMS.columns.index, ITEMS.key)
@@ -152,7 +157,9 @@ class ItemReader:
         """Items by number; damaged ones are passed by."""
         found: dict[int, Item] = {}
         for some in chunks(numbers):
-            found.update(_NUMBERED.intact(self._tx.run(_ITEMS.format(holes(some)), some)))
+            found.update(
+                _NUMBERED.intact(self._tx.run(_ITEMS.format(holes(some)), (self._repo, *some)))
+            )
         return found
 
     def namespaces(self) -> list[Namespace]:
@@ -171,7 +178,7 @@ class ItemReader:
         """Vectors by number; unknown and damaged ones are absent."""
         rows: list[Any] = []
         for some in chunks(sorted(numbers)):
-            rows += self._tx.run(_VECTORS_OF.format(holes(some)), some).fetchall()
+            rows += self._tx.run(_VECTORS_OF.format(holes(some)), (self._repo, *some)).fetchall()
         return self._decoded(rows)
 
     def _decoded(self, rows: Sequence[Any]) -> ItemVectorRows:
@@ -234,7 +241,7 @@ class ItemWriter(ItemReader):
         places = ",".join(f"({holes(row)})" for row in rows)
         values = [value for row in rows for value in row]
         written = tx.run(_PUT.format(places), values).fetchall()
-        _drop_vectors(tx, [no for no, _, _ in written])
+        _drop_vectors(tx, self._repo, [no for no, _, _ in written])
         numbers = {(namespace, key): no for no, namespace, key in written}
         self._put_vectors(numbers, [put for put in puts if put.vectors])
 
@@ -246,19 +253,18 @@ class ItemWriter(ItemReader):
             check_space(self._given, self._repo_id, space, vectors)
             self._dimensions = space.dimensions
         rows = [
-            (self._repo, numbers[put.row[1 + _NAMESPACE], put.row[1 + _KEY]], field, vector)
+            (numbers[put.row[1 + _NAMESPACE], put.row[1 + _KEY]], field, vector)
             for put in puts
             for (field, _), vector in zip(put.texts, put.vectors, strict=True)
         ]
-        if rows:
-            self._given.run_many(_PUT_VECTOR, rows)
+        _add_vectors(self._given, self._repo, rows)
 
     def delete(self, namespace: Namespace, key: str) -> bool:
         """Delete an item; give whether it was there and had not expired."""
         row = self._tx.run(_FIND, (self._repo, encode_json(namespace), key)).fetchone()
         if row is None:
             return False
-        _drop(self._tx, [row[0]])
+        _drop(self._tx, self._repo, [row[0]])
         self._tx.dialect.note_expired(self._tx)
         return row[1] is None or row[1] > utc_text(self.now)
 
@@ -275,7 +281,7 @@ class ItemWriter(ItemReader):
         """Delete at most *limit* expired items, those that expired first."""
         numbers = [no for (no,) in self._tx.run(_EXPIRED, (*self._live, limit)).fetchall()]
         if numbers:
-            _drop(self._tx, numbers)
+            _drop(self._tx, self._repo, numbers)
             self._tx.dialect.note_expired(self._tx)
         return len(numbers)
 
@@ -284,10 +290,10 @@ class ItemWriter(ItemReader):
         rows = [
             (*owner, encode_vector(vector))
             for number, vector in vectors.items()
-            for owner in self._tx.run(_SETTLE, (number,)).fetchall()
+            for owner in self._tx.run(_SETTLE, (self._repo, number)).fetchall()
         ]
         check_space(self._tx, self._repo_id, space, [row[-1] for row in rows])
-        self._tx.run_many(_PUT_VECTOR, rows)
+        _add_vectors(self._tx, self._repo, rows)
 
 
 def _write(tx: Tx, handed: Sequence[_Handed]) -> list[Any]:
@@ -304,18 +310,28 @@ def _write(tx: Tx, handed: Sequence[_Handed]) -> list[Any]:
     return results
 
 
-def _drop(tx: Tx, numbers: Sequence[int]) -> int:
+def _add_vectors(tx: Tx, repo: int, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert rows of item, field and vector."""
+    if not rows:
+        return
+    first = tx.dialect.reserve(tx, "item_vectors", {repo: len(rows)})[repo] + 1
+    tx.run_many(_PUT_VECTOR, [(number, repo, *row) for number, row in enumerate(rows, first)])
+
+
+def _drop(tx: Tx, repo: int, numbers: Sequence[int]) -> int:
     """Delete items by number, with their vectors; give how many vectors there were."""
-    vectors = _drop_vectors(tx, numbers)
+    vectors = _drop_vectors(tx, repo, numbers)
     for some in chunks(numbers):
-        tx.run(f"DELETE FROM items WHERE no IN ({holes(some)})", some)
+        statement = f"DELETE FROM items WHERE $also repo = ? AND no IN ({holes(some)})"
+        tx.run(statement, (repo, *some))
     return vectors
 
 
-def _drop_vectors(tx: Tx, numbers: Sequence[int]) -> int:
+def _drop_vectors(tx: Tx, repo: int, numbers: Sequence[int]) -> int:
     """Delete the vectors of items by number; give how many there were."""
-    statement = "DELETE FROM item_vectors WHERE item IN ({})"
-    return sum(tx.run(statement.format(holes(some)), some).rowcount for some in chunks(numbers))
+    statement = "DELETE FROM item_vectors WHERE repo = ? AND item IN ({})"
+    some = (tx.run(statement.format(holes(s)), (repo, *s)).rowcount for s in chunks(numbers))
+    return sum(some)
 
 
 def erase_items(tx: Tx, repo: int, selection: Selection) -> ErasureReport:
@@ -324,11 +340,11 @@ def erase_items(tx: Tx, repo: int, selection: Selection) -> ErasureReport:
     if selection.before is None or narrowed or selection.names_ids:
         return ErasureReport()
     numbers = [no for (no,) in tx.run(_BEFORE, (repo, utc_text(selection.before))).fetchall()]
-    return ErasureReport(items=len(numbers), vectors=_drop(tx, numbers))
+    return ErasureReport(items=len(numbers), vectors=_drop(tx, repo, numbers))
 
 
 def owe_items(tx: Tx, repo: int) -> None:
     """Delete the vectors of all items, to be made anew."""
     tx.run("DELETE FROM item_vectors WHERE repo = ?", (repo,))
     texts = _FIELDS.intact(tx.run(_TEXTS, (repo,)))
-    tx.run_many(_PUT_VECTOR, [(repo, *field, None) for fields in texts for field in fields])
+    _add_vectors(tx, repo, [(*field, None) for fields in texts for field in fields])

@@ -27,64 +27,74 @@ from mnemo.values.feed import message_document
 from mnemo.values.messages import StoredMessage
 
 _FIRST = BY_PLACE + "ORDER BY m.seq LIMIT ?"
-_MESSAGES = "SELECT no, seq, id FROM messages WHERE thread = ? AND seq IN $numbers"
-_MESSAGES_OF_THREAD = "SELECT no, seq, id FROM messages WHERE thread = ? ORDER BY seq"
+_MESSAGES = "SELECT no, seq, id FROM messages WHERE repo = ? AND thread = ? AND seq IN $numbers"
+_MESSAGES_OF_THREAD = """
+SELECT no, seq, id FROM messages WHERE repo = ? AND thread = ? ORDER BY seq
+"""
 _RANGES = {
-    "compactions": "SELECT no, id, start_seq, end_seq FROM compactions WHERE thread = ?",
-    "snapshots": "SELECT no, id, from_seq, to_seq FROM snapshots WHERE thread = ?",
+    table: f"SELECT no, id, {ends} FROM {table} WHERE repo = ? AND thread = ?"
+    for table, ends in (("compactions", "start_seq, end_seq"), ("snapshots", "from_seq, to_seq"))
 }
-THREAD_ID = "SELECT id FROM threads WHERE no = ?"
+THREAD_ID = "SELECT id FROM threads WHERE $also repo = ? AND no = ?"
 # It may quote what was said.
 _FORGET_ERROR = "UPDATE jobs SET error = NULL WHERE repo = ? AND subject = ?"
-_CALLING = CALLING.format("no IN $numbers AND tool_calls IS NOT NULL")
-_DROP_CALL = "DELETE FROM message_calls WHERE thread = ? AND call_id = ? AND seq = ?"
-_DROP_CALLS = "DELETE FROM message_calls WHERE thread = ? AND seq = ?"
+_CALLING = CALLING.format("$also repo = ? AND no IN $numbers AND tool_calls IS NOT NULL")
+_DROP_CALL = """
+DELETE FROM message_calls WHERE repo = ? AND thread = ? AND call_id = ? AND seq = ?
+"""
+_DROP_CALLS = "DELETE FROM message_calls WHERE repo = ? AND thread = ? AND seq = ?"
 # What a record of a higher level stood for stands for itself again.
 _LET_GO = {
     "compactions": [
         """UPDATE compactions SET superseded_by = NULL
-            WHERE thread = ? AND superseded_by IN $texts"""
+            WHERE repo = ? AND thread = ? AND superseded_by IN $texts"""
     ],
     "snapshots": [
-        "UPDATE snapshots SET covered_by = NULL WHERE thread = ? AND covered_by IN $texts",
-        "UPDATE outcomes SET snapshot_id = NULL WHERE thread = ? AND snapshot_id IN $texts",
+        f"""UPDATE {table} SET {column} = NULL
+            WHERE repo = ? AND thread = ? AND {column} IN $texts"""
+        for table, column in (("snapshots", "covered_by"), ("outcomes", "snapshot_id"))
     ],
 }
-_DROP_RANGES = "DELETE FROM {} WHERE no IN $numbers"
+_DROP_RANGES = "DELETE FROM {} WHERE $also repo = ? AND no IN $numbers"
 _DROP_MOVING = "DELETE FROM moving WHERE repo = ? AND key IN $texts"
 # By either: the other may be damaged, and the excerpt tells what was said.
 _DROP_PINS = """
-DELETE FROM pins WHERE thread = ? AND (seq IN $numbers OR message_id IN $texts)
+DELETE FROM pins WHERE repo = ? AND thread = ? AND (seq IN $numbers OR message_id IN $texts)
 """
-_DROP_MESSAGES = "DELETE FROM messages WHERE no IN $numbers"
-_COUNT = "UPDATE threads SET erased = erased + ? WHERE no = ?"
+_DROP_MESSAGES = "DELETE FROM messages WHERE $also repo = ? AND no IN $numbers"
+_COUNT = "UPDATE threads SET erased = erased + ? WHERE $also repo = ? AND no = ?"
 _REST_OF_THREAD = ("goals", "pins", "outcomes", "surfaced")
 _BEGIN_ANEW = """
-UPDATE threads SET epoch = epoch + 1, epoch_start = next_seq, boundary = next_seq WHERE no = ?
+UPDATE threads SET epoch = epoch + 1, epoch_start = next_seq, boundary = next_seq
+WHERE $also repo = ? AND no = ?
 """
 
 
-def whole_units(tx: Tx, thread: int, seqs: Iterable[int], unreadable: Passed) -> set[int]:
+def whole_units(
+    tx: Tx, repo: int, thread: int, seqs: Iterable[int], unreadable: Passed
+) -> set[int]:
     """*seqs* of a thread, with the rest of the tool groups and of the items that they are of."""
     wanted = set(seqs)
-    found = messages_at(tx, thread, wanted, unreadable)
-    units = Around(tx, thread, passed=unreadable).units(found)
+    found = messages_at(tx, repo, thread, wanted, unreadable)
+    units = Around(tx, repo, thread, passed=unreadable).units(found)
     return wanted.union(message.seq for unit in units for message in unit.messages)
 
 
-def messages_of(tx: Tx, thread: int, seqs: Sequence[int] | None, limit: int) -> list[StoredMessage]:
+def messages_of(
+    tx: Tx, repo: int, thread: int, seqs: Sequence[int] | None, limit: int
+) -> list[StoredMessage]:
     """The first messages of a thread, or of these *seqs*; damaged ones are left out."""
     if seqs is not None:
-        return messages_at(tx, thread, seqs, [])
-    return MESSAGES.rows.all(tx.run(_FIRST, (thread, limit)), [])
+        return messages_at(tx, repo, thread, seqs, [])
+    return MESSAGES.rows.all(tx.run(_FIRST, (repo, thread, limit)), [])
 
 
-def ids_at(tx: Tx, places: Iterable[tuple[int, int]]) -> dict[str, set[str]]:
+def ids_at(tx: Tx, repo: int, places: Iterable[tuple[int, int]]) -> dict[str, set[str]]:
     """The ids of the messages at these places, by the id of their thread."""
     found = {}
     for thread, seqs in by_thread(places).items():
-        (id,) = tx.run(THREAD_ID, (thread,)).fetchone()
-        found[id] = {row[-1] for row in tx.run(_MESSAGES, (thread, listed(seqs)))}
+        (id,) = tx.run(THREAD_ID, (repo, thread)).fetchone()
+        found[id] = {row[-1] for row in tx.run(_MESSAGES, (repo, thread, listed(seqs)))}
     return found
 
 
@@ -100,18 +110,22 @@ def erase_messages(
 ) -> ErasureReport:
     """Erase the messages at these places (thread's number, seq), those that are there."""
     erased, wanted = ErasureReport(), by_thread(places)
-    rows = {no: tx.run(_MESSAGES, (no, listed(seqs))).fetchall() for no, seqs in wanted.items()}
+    rows = {
+        no: tx.run(_MESSAGES, (repo, no, listed(seqs))).fetchall() for no, seqs in wanted.items()
+    }
     # Of all threads at once: what is kept of them is looked through for each call.
     documents = [message_document(row[0]) for some in rows.values() for row in some]
     leave_recall(tx, repo, documents, expired=expired)
     for thread, messages in rows.items():
         if messages:
-            held = {table: _held(tx, table, thread, wanted[thread]) for table in _RANGES}
+            held = {table: _held(tx, table, (repo, thread), wanted[thread]) for table in _RANGES}
             erased += _erase(tx, repo, thread, messages, held)
     return erased
 
 
-def _held(tx: Tx, table: str, thread: int, seqs: Iterable[int]) -> list[tuple[int, str]]:
+def _held(
+    tx: Tx, table: str, thread: tuple[int, int], seqs: Iterable[int]
+) -> list[tuple[int, str]]:
     """Number and id of the ranges that held one of *seqs*, or are damaged: they may have."""
     ordered = sorted(seqs)
 
@@ -121,7 +135,7 @@ def _held(tx: Tx, table: str, thread: int, seqs: Iterable[int]) -> list[tuple[in
         at = bisect_left(ordered, first)
         return at == len(ordered) or ordered[at] > last
 
-    rows = tx.run(_RANGES[table], (thread,))
+    rows = tx.run(_RANGES[table], thread)
     return [(no, id) for no, id, *ends in rows if not spares(*ends)]
 
 
@@ -129,19 +143,20 @@ def erase_thread(tx: Tx, repo: int, thread: int) -> ErasureReport:
     """Erase all messages of a thread and all that was derived; the thread begins anew."""
     unindex_thread(tx, repo, thread)
     counts = {
-        table: tx.run(f"DELETE FROM {table} WHERE thread = ?", (thread,)).rowcount
+        table: tx.run(f"DELETE FROM {table} WHERE repo = ? AND thread = ?", (repo, thread)).rowcount
         for table in _REST_OF_THREAD
     }
     if any(counts.values()):
         # Not all of these are counted in a report, which may say that nothing was there.
         tx.dialect.note_erased(tx)
-    rows = tx.run(_MESSAGES_OF_THREAD, (thread,)).fetchall()
+    rows = tx.run(_MESSAGES_OF_THREAD, (repo, thread)).fetchall()
     leave_recall(tx, repo, [message_document(row[0]) for row in rows])
     held = {
-        table: [row[:2] for row in tx.run(query, (thread,))] for table, query in _RANGES.items()
+        table: [row[:2] for row in tx.run(query, (repo, thread))]
+        for table, query in _RANGES.items()
     }
     erased = _erase(tx, repo, thread, rows, held)
-    tx.run(_BEGIN_ANEW, (thread,))
+    tx.run(_BEGIN_ANEW, (repo, thread))
     return replace(erased, pins=counts["pins"], goals=counts["goals"])
 
 
@@ -159,48 +174,55 @@ def _erase(
     numbers = listed(row[0] for row in messages)
     ids, snapshots = [row[-1] for row in messages], held["snapshots"]
     remember_messages(tx, [(thread, id) for id in ids])
-    (stream,) = tx.run(THREAD_ID, (thread,)).fetchone()
+    (stream,) = tx.run(THREAD_ID, (repo, thread)).fetchone()
     erase_showing(tx, repo, [(stream, id) for id in (*ids, *(id for _, id in snapshots))])
     tx.run(_FORGET_ERROR, (repo, stream))
-    _drop_calls(tx, numbers)
+    _drop_calls(tx, repo, numbers)
     documents = [message_document(row[0]) for row in messages]
     keys = [f"{document}{end}" for document in documents for end in SIDE_KEYS]
     vectors = drop_vectors(tx, repo, keys)
     tx.run(_DROP_MOVING, (repo, listed(keys)))
     texts = [*(message_row(row[0]) for row in messages), *(snapshot_row(no) for no, _ in snapshots)]
-    tx.run(_COUNT, (len(messages), thread))
+    tx.run(_COUNT, (len(messages), repo, thread))
     return ErasureReport(
         fulltext_rows=drop_texts(tx, repo, texts),
         vectors=vectors,
-        pins=tx.run(_DROP_PINS, (thread, listed(row[1] for row in messages), listed(ids))).rowcount,
-        compactions=_drop_ranges(tx, "compactions", thread, held["compactions"]),
-        snapshots=_drop_ranges(tx, "snapshots", thread, snapshots),
-        messages=tx.run(_DROP_MESSAGES, (numbers,)).rowcount,
+        pins=tx.run(
+            _DROP_PINS, (repo, thread, listed(row[1] for row in messages), listed(ids))
+        ).rowcount,
+        compactions=_drop_ranges(tx, "compactions", (repo, thread), held["compactions"]),
+        snapshots=_drop_ranges(tx, "snapshots", (repo, thread), snapshots),
+        messages=tx.run(_DROP_MESSAGES, (repo, numbers)).rowcount,
     )
 
 
-def _drop_ranges(tx: Tx, table: str, thread: int, held: Sequence[tuple[int, str]]) -> int:
+def _drop_ranges(
+    tx: Tx, table: str, thread: tuple[int, int], held: Sequence[tuple[int, str]]
+) -> int:
     if not held:
         return 0
     for statement in _LET_GO[table]:
-        tx.run(statement, (thread, listed(id for _, id in held)))
-    return tx.run(_DROP_RANGES.format(table), (listed(no for no, _ in held),)).rowcount
+        tx.run(statement, (*thread, listed(id for _, id in held)))
+    numbers = listed(no for no, _ in held)
+    return tx.run(_DROP_RANGES.format(table), (thread[0], numbers)).rowcount
 
 
-def _drop_calls(tx: Tx, numbers: str) -> None:
+def _drop_calls(tx: Tx, repo: int, numbers: str) -> None:
     """Forget who makes the erased calls; of a damaged message by looking through its thread."""
-    for row in tx.run(_CALLING, (numbers,)).fetchall():
+    for row in tx.run(_CALLING, (repo, numbers)).fetchall():
         damaged: Passed = []
         for calls in CALLS.all([row], damaged):
             tx.run_many(_DROP_CALL, calls)
         if damaged:
-            tx.run(_DROP_CALLS, row[:2])
+            tx.run(_DROP_CALLS, row[:3])
 
 
 # ── What surfaced by itself ──────────────────────────────────────────────────────────
 
 
-_SHOWN_AT = "SELECT shown FROM surfaced WHERE thread = ? AND epoch = ? AND seq = ?"
+_SHOWN_AT = """
+SELECT shown FROM surfaced WHERE repo = ? AND thread = ? AND epoch = ? AND seq = ?
+"""
 _ADD = """
 INSERT INTO surfaced_records (repo, stream, record, thread, epoch, seq)
 VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
@@ -216,9 +238,10 @@ _SHOWN = Rows("surfaced", "i i i s", lambda row: decode_shown(row[3]), key=(0, 1
 _SHOWING = """
 SELECT thread, epoch, seq FROM surfaced_records WHERE repo = ? AND stream = ? AND record = ?
 """
-_PLACE = "thread = ? AND epoch = ? AND seq = ?"
-_SHOWN_IN = "SELECT epoch, seq, shown FROM surfaced WHERE thread = ?"
-_DROP_SURFACED = f"DELETE FROM surfaced WHERE {_PLACE}"
+_SHOWN_IN = "SELECT epoch, seq, shown FROM surfaced WHERE repo = ? AND thread = ?"
+_DROP_SURFACED = """
+DELETE FROM surfaced WHERE repo = ? AND thread = ? AND epoch = ? AND seq = ?
+"""
 
 
 def index_shown(tx: Tx, repo: int, thread: int, value: Surfaced) -> None:
@@ -231,13 +254,13 @@ def index_shown(tx: Tx, repo: int, thread: int, value: Surfaced) -> None:
 def unindex_shown(tx: Tx, repo: int, thread: int, value: Surfaced) -> None:
     """Unindex what the stored row of this place shows; call it before the deletion."""
     place = (thread, value.epoch, value.seq)
-    for row in tx.run(_SHOWN_AT, place).fetchall():
+    for row in tx.run(_SHOWN_AT, (repo, *place)).fetchall():
         _unindex(tx, repo, place, row[0])
 
 
 def unindex_thread(tx: Tx, repo: int, thread: int) -> None:
     """Unindex what the rows of a thread show; call it before their deletion."""
-    for *place, shown in tx.run(_SHOWN_IN, (thread,)).fetchall():
+    for *place, shown in tx.run(_SHOWN_IN, (repo, thread)).fetchall():
         _unindex(tx, repo, (thread, *place), shown)
 
 
@@ -255,6 +278,6 @@ def erase_showing(tx: Tx, repo: int, records: Iterable[tuple[str, str]]) -> None
     """Delete the rows, of any thread, that show one of these records (stream, id)."""
     places = {place for record in records for place in tx.run(_SHOWING, (repo, *record))}
     for place in sorted(places):
-        (shown,) = tx.run(_SHOWN_AT, place).fetchone()
+        (shown,) = tx.run(_SHOWN_AT, (repo, *place)).fetchone()
         _unindex(tx, repo, place, shown)
-        tx.run(_DROP_SURFACED, place)
+        tx.run(_DROP_SURFACED, (repo, *place))

@@ -25,7 +25,8 @@ T = TypeVar("T")
 
 _FROM_STEPS = """
 SELECT {} FROM steps t
-JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
+JOIN episodes e ON e.no = t.episode AND $also e.repo = t.repo
+JOIN sessions s ON s.no = t.session AND $also s.repo = t.repo
 """
 _NEW_STEPS = (
     _FROM_STEPS.format(tables.UNANNOTATED_STEP_COLUMNS)
@@ -35,16 +36,18 @@ WHERE t.repo = ? AND t.ordinal > ? AND t.gone = 0 ORDER BY t.ordinal LIMIT ?
 )
 _SPOKEN = ", ".join(f"'{kind}'" for kind in sorted(EMBEDDED))
 _NEW_MESSAGES = f"""
-SELECT {tables.MESSAGE_COLUMNS}, m.no FROM messages m $join threads t ON t.no = m.thread
+SELECT {tables.MESSAGE_COLUMNS}, m.no FROM messages m
+$join threads t ON t.no = m.thread AND $also t.repo = m.repo
 WHERE m.repo = ? AND m.no > ? AND m.kind IN ({_SPOKEN}) ORDER BY m.no LIMIT ?
 """
 _REPEATS = f"""
 SELECT p.node_id, m.no FROM steps p $join threads q ON q.repo = p.repo AND q.id = p.thread
-$join messages m ON m.thread = q.no AND m.id = p.message
+$join messages m ON m.repo = q.repo AND m.thread = q.no AND m.id = p.message
 WHERE p.repo = ? AND p.ordinal BETWEEN ? AND ? AND p.gone = 0 AND m.kind IN ({_SPOKEN})
 """
 _MESSAGES_BY_NUMBER = f"""
-SELECT {tables.MESSAGE_COLUMNS}, m.no, t.ttl_s FROM messages m $join threads t ON t.no = m.thread
+SELECT {tables.MESSAGE_COLUMNS}, m.no, t.ttl_s FROM messages m
+$join threads t ON t.no = m.thread AND $also t.repo = m.repo
 WHERE m.repo = ? AND m.no IN $numbers
 """
 _STEPS_BY_NODE = (
@@ -76,17 +79,20 @@ _VECTORS_OF = "SELECT seq, key, vector FROM vectors WHERE repo = ? AND key IN $t
 _WITH_VECTORS = "SELECT key FROM vectors WHERE repo = ? AND key IN $texts"
 _TAGS = """
 SELECT f.id, $field(t.body, label) FROM nodes f
-JOIN edges e ON e.target = f.no AND e.kind = 'membership' JOIN nodes t ON t.no = e.source
+JOIN edges e ON e.repo = f.repo AND e.target = f.no AND e.kind = 'membership'
+JOIN nodes t ON t.no = e.source AND $also t.repo = e.repo
 WHERE f.repo = ? AND f.id IN $texts ORDER BY t.no
 """
 _STEPS_BEHIND = """
 SELECT f.id, s.id, s.at FROM nodes f
-JOIN edges e ON e.source = f.no AND e.kind = 'provenance' JOIN nodes s ON s.no = e.target
+JOIN edges e ON e.repo = f.repo AND e.source = f.no AND e.kind = 'provenance'
+JOIN nodes s ON s.no = e.target AND $also s.repo = e.repo
 WHERE f.repo = ? AND f.id IN $texts ORDER BY s.no
 """
 _INTENTS = """
 SELECT p.id, $field(i.body, description) FROM nodes p
-JOIN edges e ON e.target = p.no AND e.kind = 'hierarchical' JOIN nodes i ON i.no = e.source
+JOIN edges e ON e.repo = p.repo AND e.target = p.no AND e.kind = 'hierarchical'
+JOIN nodes i ON i.no = e.source AND $also i.repo = e.repo
 WHERE p.repo = ? AND p.id IN $texts ORDER BY i.no
 """
 # Of changesets with one revision the first wrote it, the others wrote nothing.
@@ -111,8 +117,7 @@ UNION ALL SELECT 'vectors', count(*) FROM vectors WHERE repo = :repo
 UNION ALL SELECT 'checkpoints', count(*) FROM checkpoints WHERE repo = :repo
 UNION ALL SELECT 'items', count(*) FROM items WHERE repo = :repo
 UNION ALL SELECT 'nodes:' || type, count(*) FROM nodes WHERE repo = :repo GROUP BY type
-UNION ALL SELECT 'edges:' || e.kind, count(*) FROM edges e JOIN nodes n ON n.no = e.source
-          WHERE n.repo = :repo GROUP BY e.kind
+UNION ALL SELECT 'edges:' || kind, count(*) FROM edges WHERE repo = :repo GROUP BY kind
 """
 
 
@@ -459,16 +464,16 @@ Removals of a repository that stay to be read, about half a megabyte; whoever fo
 before them starts again from nothing.
 """
 
-_ADD = "INSERT INTO removals (repo, node_id) SELECT ?, x.value FROM $texts x"
+_COLUMNS = ("seq", "repo", "node_id")
 _DROP_OLD = """
 DELETE FROM removals WHERE repo = ? AND seq <=
     (SELECT seq FROM removals WHERE repo = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)
 """
 _BEHIND = "SELECT seq, node_id FROM removals WHERE repo = ? AND seq > ? ORDER BY seq"
 _FIRST = "SELECT min(seq) FROM removals WHERE repo = ?"
-_UNCOMMITTED = "FROM steps WHERE episode IN $numbers AND committed = 0 AND gone = 0"
-_HIDDEN = f"SELECT node_id {_UNCOMMITTED} ORDER BY ordinal"
-_HIDE = f"UPDATE steps SET gone = 1 WHERE ordinal IN (SELECT ordinal {_UNCOMMITTED})"
+_UNCOMMITTED = "repo = ? AND episode IN $numbers AND committed = 0 AND gone = 0"
+_HIDDEN = f"SELECT node_id FROM steps WHERE {_UNCOMMITTED} ORDER BY ordinal"
+_HIDE = f"UPDATE steps SET gone = 1 WHERE {_UNCOMMITTED}"
 
 
 LEAVING: list[Callable[[Tx, int, Sequence[str], bool], None]] = []
@@ -489,8 +494,9 @@ def leave_recall(
     *expired* it may stay until the next scrub.
     """
     if ids:
-        tx.run(_ADD, (repo, listed(ids)))
-        # After the insert, which takes the repository's row where writers run side by side.
+        first = tx.dialect.reserve(tx, "removals", {repo: len(ids)})[repo] + 1
+        tx.insert("removals", _COLUMNS, [(no, repo, id) for no, id in enumerate(ids, first)])
+        # After the numbers, which take the repository's row where writers run side by side.
         for leave in LEAVING:
             leave(tx, repo, [*ids, *changesets], expired)
         # Not before: whoever adds holds the repository's row, and nobody else drops.
@@ -510,7 +516,7 @@ def hide_uncommitted(tx: Tx, repo: int, episodes: Iterable[int]) -> None:
     """Take the uncommitted steps of *episodes* from recall; they stay in the record."""
     numbers = listed(episodes)
     # A damaged id was never followed.
-    ids = [id for (id,) in tx.run(_HIDDEN, (numbers,)).fetchall() if isinstance(id, str)]
+    ids = [id for (id,) in tx.run(_HIDDEN, (repo, numbers)).fetchall() if isinstance(id, str)]
     tables.drop_vectors(tx, repo, [f"{id}{end}" for id in ids for end in SIDE_KEYS])
-    tx.run(_HIDE, (numbers,))
+    tx.run(_HIDE, (repo, numbers))
     leave_recall(tx, repo, ids)

@@ -33,7 +33,8 @@ _NOT_LAST_STEPS = """
 NOT EXISTS (
     SELECT 1 FROM (
         SELECT i.ordinal, i.thread, i.message FROM sessions h
-        $join episodes e ON e.session = h.no $join steps i ON i.episode = e.no
+        $join episodes e ON e.repo = h.repo AND e.session = h.no
+        $join steps i ON i.repo = e.repo AND i.episode = e.no
         WHERE h.repo = ? AND h.id = ? ORDER BY e.no DESC, i.idx DESC LIMIT ?) l
     WHERE l.ordinal = p.ordinal
     OR (l.thread = coalesce(t.id, q.id) AND l.message = coalesce(m.id, o.id)))
@@ -49,15 +50,18 @@ _THIS_EPOCH = f"({_EPOCH} IS NULL OR {_EPOCH} = coalesce(t.epoch, q.epoch))"
 HALF_COLUMNS = "t.ordinal, t.node_id, s.id, t.at, t.actor, t.observation, t.action"
 """What ``HALVES`` expects, of ``steps t`` and ``sessions s``."""
 _STEPS = f"""
-SELECT {HALF_COLUMNS} FROM steps t JOIN sessions s ON s.no = t.session WHERE t.ordinal IN $numbers
+SELECT {HALF_COLUMNS} FROM steps t JOIN sessions s ON s.no = t.session AND $also s.repo = t.repo
+WHERE $also t.repo = ? AND t.ordinal IN $numbers
 """
 _MESSAGES = f"""
-SELECT {MESSAGE_COLUMNS}, m.no FROM messages m $join threads t ON t.no = m.thread
-WHERE m.no IN $numbers
+SELECT {MESSAGE_COLUMNS}, m.no FROM messages m
+$join threads t ON t.no = m.thread AND $also t.repo = m.repo
+WHERE $also m.repo = ? AND m.no IN $numbers
 """
 _SNAPSHOTS = f"""
-SELECT n.no, t.id, {SNAPSHOTS.of("n")} FROM snapshots n $join threads t ON t.no = n.thread
-WHERE n.no IN $numbers
+SELECT n.no, t.id, {SNAPSHOTS.of("n")} FROM snapshots n
+$join threads t ON t.no = n.thread AND $also t.repo = n.repo
+WHERE $also n.repo = ? AND n.no IN $numbers
 """
 
 PARTS = ("observation", "action")
@@ -183,20 +187,20 @@ HALVES = Rows("steps", "i s s s s s s", _halves, key=(1,))
 """The halves of steps, of rows with ``HALF_COLUMNS``; ``None``: nothing was said there."""
 
 
-def read_records(tx: Tx, rows: Iterable[int]) -> dict[int, Record]:
-    """The records of these rows of a full text; damaged ones are passed by."""
+def read_records(tx: Tx, repo: int, rows: Iterable[int]) -> dict[int, Record]:
+    """The records of these rows of the repository's full text; damaged ones are passed by."""
     numbers: tuple[set[int], ...] = (set(), set(), set(), set())
     for row in rows:
         numbers[row & 3].add(row >> 2)
     found: dict[int, Record] = {}
     if ordinals := numbers[0] | numbers[1]:
-        for halves in HALVES.intact(tx.run(_STEPS, (listed(ordinals),))):
+        for halves in HALVES.intact(tx.run(_STEPS, (repo, listed(ordinals)))):
             found |= {2 * one.seq - (one.seq & 1): one for one in halves if one is not None}
     if numbers[2]:
-        for row in tx.run(_MESSAGES, (listed(numbers[2]),)):
+        for row in tx.run(_MESSAGES, (repo, listed(numbers[2]))):
             found |= {message_row(row[-1]): message_record(m) for m in MESSAGES.rows.intact([row])}
     if numbers[3]:
-        for no, *row in tx.run(_SNAPSHOTS, (listed(numbers[3]),)):
+        for no, *row in tx.run(_SNAPSHOTS, (repo, listed(numbers[3]))):
             found |= {snapshot_row(no): snapshot_record(s) for s in SNAPSHOTS.rows.intact([row])}
     return found
 
@@ -206,31 +210,35 @@ def read_records(tx: Tx, rows: Iterable[int]) -> dict[int, Record]:
 
 _SIDES = {"observation": 0, "action": 1}
 _STEP = f"""
-SELECT {HALF_COLUMNS}, t.session, t.episode, t.idx
-FROM steps t JOIN sessions s ON s.no = t.session WHERE t.repo = ? AND t.node_id = ?
+SELECT {HALF_COLUMNS}, t.repo, t.session, t.episode, t.idx
+FROM steps t JOIN sessions s ON s.no = t.session AND $also s.repo = t.repo
+WHERE t.repo = ? AND t.node_id = ?
 """
-# By its episodes, each of which has its steps in order.
+# By its episodes, each of which has its steps in order; the sign keeps SQLite from reading a range
+# of all steps instead.
 _STEPS_BESIDE = f"""
-SELECT {HALF_COLUMNS} FROM sessions s $join episodes e ON e.session = s.no
-$join steps t ON t.episode = e.no
-WHERE s.no = ? AND (e.no, t.idx) {{}} (?, ?) ORDER BY e.no {{}}, t.idx {{}} LIMIT ?
+SELECT {HALF_COLUMNS} FROM sessions s
+$join episodes e ON e.repo = s.repo AND e.session = s.no
+$join steps t ON t.repo = e.repo AND t.episode = +e.no
+WHERE $also s.repo = ? AND s.no = ? AND (e.no, t.idx) {{}} (?, ?)
+ORDER BY e.no {{}}, t.idx {{}} LIMIT ?
 """
 _STREAMS = """
 SELECT t.no, t.id, t.ttl_s, m.recorded_at, m.seq FROM threads t
-$join messages m $by(messages_id) ON m.thread = t.no
+$join messages m $by(messages_id) ON m.repo = t.repo AND m.thread = t.no
 WHERE t.repo = ? AND m.id = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?)
 """
 _SNAPSHOT_STREAMS = """
 SELECT t.no, t.id, t.ttl_s, (
-    SELECT o.recorded_at FROM messages o WHERE o.thread = n.thread
+    SELECT o.recorded_at FROM messages o WHERE o.repo = n.repo AND o.thread = n.thread
     AND o.seq BETWEEN n.from_seq AND n.to_seq ORDER BY o.seq LIMIT 1), n.no
-FROM snapshots n $join threads t ON t.no = n.thread
+FROM snapshots n $join threads t ON t.no = n.thread AND $also t.repo = n.repo
 WHERE n.repo = ? AND n.id = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?)
 """
 # ``$join`` keeps the order: the one thread, then its messages by an index.
 OF_THREAD = f"""
-SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m {{index}} ON m.thread = t.no
-WHERE t.no = ?
+SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m {{index}}
+ON m.repo = t.repo AND m.thread = t.no WHERE $also t.repo = ? AND t.no = ?
 """
 BY_PLACE = OF_THREAD.format(index="$by(messages_place)")
 MESSAGES_BESIDE = (
@@ -240,22 +248,23 @@ _SNAPSHOTS_BESIDE = f"SELECT {SNAPSHOTS.of('n')} FROM snapshots n "
 # Of what another one contains only that one counts, if it lies on the same side.
 _UNCONTAINED = """
 AND NOT EXISTS (
-    SELECT 1 FROM snapshots o $by(snapshots_range) WHERE o.thread = n.thread
+    SELECT 1 FROM snapshots o $by(snapshots_range) WHERE o.repo = n.repo AND o.thread = n.thread
     AND o.epoch = n.epoch AND o.from_seq <= n.from_seq AND o.to_seq >= n.to_seq
     AND o.level = 2 AND (n.level = 1 OR o.from_seq < n.from_seq OR o.to_seq > n.to_seq)
     AND {side})
-AND coalesce((SELECT o.recorded_at FROM messages o WHERE o.thread = n.thread
-              AND o.seq BETWEEN n.from_seq AND n.to_seq ORDER BY o.seq LIMIT 1), ?) >= ?
+AND coalesce((SELECT o.recorded_at FROM messages o WHERE o.repo = n.repo
+              AND o.thread = n.thread AND o.seq BETWEEN n.from_seq AND n.to_seq
+              ORDER BY o.seq LIMIT 1), ?) >= ?
 """
 _BEFORE = (
     _SNAPSHOTS_BESIDE
-    + "$by(snapshots_range) WHERE n.thread = ? AND n.epoch = ? AND n.to_seq < ? "
+    + "$by(snapshots_range) WHERE n.repo = ? AND n.thread = ? AND n.epoch = ? AND n.to_seq < ? "
     + _UNCONTAINED.format(side="o.to_seq < ?")
     + "ORDER BY n.from_seq DESC LIMIT ?"
 )
 _AFTER = (
     _SNAPSHOTS_BESIDE
-    + "$by(snapshots_range) WHERE n.thread = ? AND n.epoch = ? AND n.from_seq > ? "
+    + "$by(snapshots_range) WHERE n.repo = ? AND n.thread = ? AND n.epoch = ? AND n.from_seq > ? "
     + _UNCONTAINED.format(side="o.from_seq > ?")
     + "ORDER BY n.from_seq LIMIT ?"
 )
@@ -307,7 +316,7 @@ def _in_sessions(tx: Tx, repo: int, wanted: ViewQuery) -> list[tuple[str, _Look]
 
 
 def _around_step(tx: Tx, row: Sequence[Any], target: Record, wanted: ViewQuery) -> Surroundings:
-    place = row[-3:]
+    place = row[-4:]
     own = [half for half in HALVES.one(row) if half]
     earlier = _halves_beside(tx, _STEPS_BESIDE.format("<", "DESC", "DESC"), place, wanted.before)
     later = _halves_beside(tx, _STEPS_BESIDE.format(">", "", ""), place, wanted.after)
@@ -333,14 +342,16 @@ def _in_threads(tx: Tx, repo: int, wanted: ViewQuery, expiry: Expiry) -> list[tu
     values = (repo, wanted.message_id, wanted.session_id, wanted.session_id)
     rows = _THREADS.all(tx.run(_STREAMS, values).fetchall())
     return [
-        (id, partial(_around_message, tx, thread, seq, wanted, expiry.since(ttl_s)))
+        (id, partial(_around_message, tx, (repo, thread), seq, wanted, expiry.since(ttl_s)))
         for thread, id, ttl_s, recorded_at, seq in rows
         if recorded_at >= expiry.since(ttl_s)
     ]
 
 
-def _around_message(tx: Tx, thread: int, seq: int, wanted: ViewQuery, since: str) -> Surroundings:
-    (found,) = tx.run(MESSAGES_BESIDE.format(""), (thread, seq, seq, since, 1))
+def _around_message(
+    tx: Tx, thread: tuple[int, int], seq: int, wanted: ViewQuery, since: str
+) -> Surroundings:
+    (found,) = tx.run(MESSAGES_BESIDE.format(""), (*thread, seq, seq, since, 1))
     target = MESSAGES.rows.one(found)
     before = _messages(tx, thread, (0, seq - 1), since, -wanted.before)
     after = _messages(tx, thread, (seq + 1, LAST_SEQ), since, wanted.after)
@@ -354,17 +365,19 @@ def _among_snapshots(
     values = (repo, wanted.message_id, wanted.session_id, wanted.session_id)
     rows = _THREADS.all(tx.run(_SNAPSHOT_STREAMS, values).fetchall())
     return [
-        (id, partial(_around_snapshot, tx, (thread, id, no), wanted, expiry.since(ttl_s)))
+        (id, partial(_around_snapshot, tx, (repo, thread), (id, no), wanted, expiry.since(ttl_s)))
         for thread, id, ttl_s, recorded_at, no in rows
         if recorded_at is None or recorded_at >= expiry.since(ttl_s)
     ]
 
 
 def _around_snapshot(
-    tx: Tx, place: tuple[int, str, int], wanted: ViewQuery, since: str
+    tx: Tx, thread: tuple[int, int], named: tuple[str, int], wanted: ViewQuery, since: str
 ) -> Surroundings:
-    thread, id, no = place
-    row = tx.run(f"{_SNAPSHOTS_BESIDE} WHERE n.no = ?", (no,)).fetchone()
+    id, no = named
+    row = tx.run(
+        f"{_SNAPSHOTS_BESIDE} WHERE n.no = ? AND $also n.repo = ?", (no, thread[0])
+    ).fetchone()
     target = SNAPSHOTS.rows.one((id, *row))
     before = _messages(tx, thread, (0, target.from_seq - 1), since, -wanted.before)
     after = _messages(tx, thread, (target.from_seq, target.to_seq), since, wanted.after)
@@ -372,17 +385,19 @@ def _around_snapshot(
     return _surroundings(tx, thread, target.epoch, record, before, after, last, since)
 
 
-def _messages(tx: Tx, thread: int, seqs: tuple[int, int], since: str, count: int) -> list[Record]:
+def _messages(
+    tx: Tx, thread: tuple[int, int], seqs: tuple[int, int], since: str, count: int
+) -> list[Record]:
     """The first *count* messages of the range; the last ones if it is negative."""
     statement = MESSAGES_BESIDE.format("DESC" if count < 0 else "")
-    rows = tx.run(statement, (thread, *seqs, since, abs(count)))
+    rows = tx.run(statement, (*thread, *seqs, since, abs(count)))
     found = [message_record(message) for message in MESSAGES.rows.intact(rows)]
     return found[::-1] if count < 0 else found
 
 
 def _surroundings(
     tx: Tx,
-    thread: int,
+    thread: tuple[int, int],
     epoch: int,
     target: Record,
     before: Sequence[Record],
@@ -393,7 +408,7 @@ def _surroundings(
     first = before[0].seq if before else target.seq
     last = max(after[-1].seq if after else target.seq, last_seq)
     beside = [
-        tx.run(statement, (thread, epoch, edge, edge, since, since, SNAPSHOTS_BESIDE)).fetchall()
+        tx.run(statement, (*thread, epoch, edge, edge, since, since, SNAPSHOTS_BESIDE)).fetchall()
         for statement, edge in ((_BEFORE, first), (_AFTER, last))
     ]
     rows = SNAPSHOTS.rows

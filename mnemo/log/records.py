@@ -88,8 +88,8 @@ def _search(tx: Tx, repo_id: str, wanted: RecordQuery) -> list[RecordHit]:
     texts = Texts(tx, repo)
     scope = Scope.of(repo, stream=wanted.session_id, hidden=wanted.hidden)
     by = _by_parts if _is_unspaced(wanted.query) else _by_words
-    found = by(tx, texts, scope, wanted)
-    records = read_records(tx, [lean.row for lean in found])
+    found = by(texts, scope, wanted)
+    records = read_records(tx, repo, [lean.row for lean in found])
     return [
         RecordHit(record=records[lean.row], relevance=lean.relevance)
         for lean in found
@@ -102,20 +102,20 @@ def _is_unspaced(query: Query) -> bool:
     return any(map(has_unspaced, operands))
 
 
-def _by_words(tx: Tx, texts: Texts, scope: Scope, wanted: RecordQuery) -> list[Lean]:
+def _by_words(texts: Texts, scope: Scope, wanted: RecordQuery) -> list[Lean]:
     rows = texts.matching(
         wanted.query, scope.condition, scope.values, wanted.ranking, unspaced=False
     )
-    return [lean for _, lean in _best(tx, rows, wanted)]
+    return [lean for _, lean in _best(texts, rows, wanted)]
 
 
 def _best(
-    tx: Tx, rows: Iterable[Sequence[Any]], wanted: RecordQuery, *, in_order: bool = True
+    texts: Texts, rows: Iterable[Sequence[Any]], wanted: RecordQuery, *, in_order: bool = True
 ) -> list[tuple[tuple[float, float, str, int], Lean]]:
     """The best of *rows*, with their order; if they are *in_order*, no more of them are read."""
     best, breather = _Best(wanted.ranking, wanted.limit), Breather()
     expiry = Expiry(wanted.ranking.now, wanted.default_ttl_s)
-    for lean in let_through(tx, _leans(rows), wanted):
+    for lean in let_through(texts.tx, texts.repo, _leans(rows), wanted):
         breather.breathe()
         if in_order and best.is_settled(lean):
             break
@@ -135,19 +135,19 @@ def _leans(rows: Iterable[Sequence[Any]]) -> Iterator[Lean]:
 # ── Parts of words ───────────────────────────────────────────────────────────────────
 
 
-def _by_parts(tx: Tx, texts: Texts, scope: Scope, wanted: RecordQuery) -> list[Lean]:
+def _by_parts(texts: Texts, scope: Scope, wanted: RecordQuery) -> list[Lean]:
     """The best of what each group finds; of a row that several find the most relevant."""
     found: dict[int, tuple[tuple[float, float, str, int], Lean]] = {}
     for group in wanted.query.groups:
-        rows, in_order = _of_group(tx, texts, scope, group, wanted)
-        for entry in _best(tx, rows, wanted, in_order=in_order):
+        rows, in_order = _of_group(texts, scope, group, wanted)
+        for entry in _best(texts, rows, wanted, in_order=in_order):
             row = entry[1].row
             found[row] = min(entry, found.get(row, entry))
     return [lean for _, lean in sorted(found.values())[: wanted.limit]]
 
 
 def _of_group(
-    tx: Tx, texts: Texts, scope: Scope, group: Group, wanted: RecordQuery
+    texts: Texts, scope: Scope, group: Group, wanted: RecordQuery
 ) -> tuple[Iterator[Sequence[Any]], bool]:
     """What matches the group, and whether it comes by falling score."""
     long = Group(
@@ -211,7 +211,7 @@ def surfacing(tx: Tx, repo_id: str, wanted: SurfacingQuery) -> Surfacing:
     if looked_up:
         found = [_completed(texts, one, looked_up, weights) for one in islice(found, _LOOKED_UP)]
     enough = [one for one in found if len(one.terms) >= wanted.min_terms]
-    return Surfacing(records=records, counts=counts, hits=_hits(tx, enough, wanted))
+    return Surfacing(records=records, counts=counts, hits=_hits(tx, repo, enough, wanted))
 
 
 def _drawn(telling: Sequence[str], counts: Mapping[str, int]) -> list[str]:
@@ -227,12 +227,12 @@ def _drawn(telling: Sequence[str], counts: Mapping[str, int]) -> list[str]:
 
 
 def _hits(
-    tx: Tx, candidates: Sequence[_Candidate], wanted: SurfacingQuery
+    tx: Tx, repo: int, candidates: Sequence[_Candidate], wanted: SurfacingQuery
 ) -> tuple[tuple[RecordHit, frozenset[str]], ...]:
     """The best of *candidates*; what is excluded is known by its id, so only once it is read."""
     ordered = sorted(candidates, key=lambda one: one.lean.order(wanted.ranking))
     ordered = ordered[: wanted.limit + len(wanted.excluded)]
-    records = read_records(tx, [one.lean.row for one in ordered])
+    records = read_records(tx, repo, [one.lean.row for one in ordered])
     hits = (
         (RecordHit(record=records[one.lean.row], relevance=one.lean.relevance), one.terms)
         for one in ordered
@@ -289,12 +289,14 @@ _BATCH = 256
 """Rows whose evidence is read at once."""
 _STEPS = """
 SELECT t.ordinal, s.id, t.thread, t.actor, t.at, t.metadata
-FROM steps t JOIN sessions s ON s.no = t.session WHERE t.ordinal IN $numbers
+FROM steps t JOIN sessions s ON s.no = t.session AND $also s.repo = t.repo
+WHERE $also t.repo = ? AND t.ordinal IN $numbers
 """
 _MESSAGES = """
 SELECT m.no, t.id, m.kind, m.role, coalesce(m.actor, m.name), coalesce(m.at, m.recorded_at),
        m.metadata
-FROM messages m JOIN threads t ON t.no = m.thread WHERE m.no IN $numbers
+FROM messages m JOIN threads t ON t.no = m.thread AND $also t.repo = m.repo
+WHERE $also m.repo = ? AND m.no IN $numbers
 """
 
 
@@ -322,14 +324,14 @@ _MESSAGE_ROWS = Rows(
 )
 
 
-def let_through(tx: Tx, leans: Iterable[Lean], wanted: RecordQuery) -> Iterator[Lean]:
+def let_through(tx: Tx, repo: int, leans: Iterable[Lean], wanted: RecordQuery) -> Iterator[Lean]:
     """The rows among *leans* that match the filters and kinds of *wanted*, in their order."""
     rows = iter(leans)
     if wanted.filters.is_open and wanted.kinds is None:
         yield from rows
         return
     while batch := list(islice(rows, _BATCH)):
-        evidence = _evidence(tx, batch, wanted)
+        evidence = _evidence(tx, repo, batch, wanted)
         yield from (lean for lean in batch if _matches(evidence.get(lean.row), wanted))
 
 
@@ -345,7 +347,9 @@ def _matches(evidence: _Evidence | None, wanted: RecordQuery) -> bool:
     )
 
 
-def _evidence(tx: Tx, batch: Sequence[Lean], wanted: RecordQuery) -> dict[int, _Evidence]:
+def _evidence(
+    tx: Tx, repo: int, batch: Sequence[Lean], wanted: RecordQuery
+) -> dict[int, _Evidence]:
     """By row of the full text: what it is filtered by; damaged rows are passed by."""
     found = {
         lean.row: _Evidence("snapshot", lean.at, (), (), lean.stream, {})
@@ -353,13 +357,13 @@ def _evidence(tx: Tx, batch: Sequence[Lean], wanted: RecordQuery) -> dict[int, _
         if lean.row & 3 == 3
     }
     for ordinal, session, thread, actor, at, metadata in _read(
-        tx, _STEPS, _STEP_ROWS, {lean.row >> 2 for lean in batch if lean.row & 3 < 2}
+        tx, repo, _STEPS, _STEP_ROWS, {lean.row >> 2 for lean in batch if lean.row & 3 < 2}
     ):
         for side, kind in enumerate(PARTS):
             actors = (actor, wanted.agent_name) if side else (actor,)
             found[4 * ordinal + side] = _Evidence(kind, at, actors, (session,), thread, metadata)
     for no, thread, kind, role, named, at, metadata in _read(
-        tx, _MESSAGES, _MESSAGE_ROWS, {lean.row >> 2 for lean in batch if lean.row & 3 == 2}
+        tx, repo, _MESSAGES, _MESSAGE_ROWS, {lean.row >> 2 for lean in batch if lean.row & 3 == 2}
     ):
         own = named or (wanted.default_actor if role == "user" else role)
         actors = (own, wanted.agent_name) if role == "assistant" else (own,)
@@ -367,6 +371,8 @@ def _evidence(tx: Tx, batch: Sequence[Lean], wanted: RecordQuery) -> dict[int, _
     return found
 
 
-def _read(tx: Tx, statement: str, rows: Rows[Any], numbers: Collection[int]) -> Iterator[Any]:
+def _read(
+    tx: Tx, repo: int, statement: str, rows: Rows[Any], numbers: Collection[int]
+) -> Iterator[Any]:
     if numbers:
-        yield from rows.intact(tx.run(statement, (listed(numbers),)))
+        yield from rows.intact(tx.run(statement, (repo, listed(numbers))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +16,7 @@ from mnemo.log.feed import hide_uncommitted
 from mnemo.protocols import Clock
 from mnemo.store import codec
 from mnemo.store.engine import Bulk, Engine, compute, session_lock, thread_lock
-from mnemo.store.rows import Rows, listed, repo_number, step_row
+from mnemo.store.rows import Rows, found_repo, listed, repo_number, step_row
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import ANNOTATIONS, EPISODES, SESSIONS, STAGED, STEP_COLUMNS, STEPS
 from mnemo.store.texts import put_texts
@@ -41,37 +42,39 @@ from mnemo.values.steps import Annotation, Step, StepDraft
 
 _RECORDS = """
 SELECT s.id, r.id, e.goal, s.state, e.id, s.no, e.no,
-       (SELECT count(*) FROM steps WHERE episode = e.no),
-       $greatest(s.updated_at, coalesce((SELECT recorded_at FROM steps WHERE episode = e.no
-                                   ORDER BY idx DESC LIMIT 1), '')), s.thread_id
-FROM sessions s JOIN repos r ON r.no = s.repo JOIN episodes e ON e.no = s.episode
+       (SELECT count(*) FROM steps WHERE repo = e.repo AND episode = e.no),
+       $greatest(s.updated_at, coalesce((SELECT recorded_at FROM steps
+           WHERE repo = e.repo AND episode = e.no ORDER BY idx DESC LIMIT 1), '')), s.thread_id
+FROM sessions s JOIN repos r ON r.no = s.repo
+JOIN episodes e ON e.no = s.episode AND $also e.repo = s.repo WHERE s.repo = ?
 """
-_ONE_RECORD = _RECORDS + "WHERE r.id = ? AND s.id = ?"
-_REPO_RECORDS = _RECORDS + "WHERE r.id = ? ORDER BY 9 DESC, s.no DESC"
+_ONE_RECORD = _RECORDS + "AND s.id = ?"
+_REPO_RECORDS = _RECORDS + "ORDER BY 9 DESC, s.no DESC"
 # What the jobs of threads left behind is theirs.
 _UNFINISHED_RECORDS = (
-    _RECORDS
-    + "WHERE r.id = ? AND s.state <> 'idle' AND s.thread_id IS NULL ORDER BY 9 DESC, s.no DESC"
+    _RECORDS + "AND s.state <> 'idle' AND s.thread_id IS NULL ORDER BY 9 DESC, s.no DESC"
 )
 _REST = """
 SELECT e.id, s.error, s.error_trajectory, e.changeset, e.changeset_steps, e.receipt_nodes
-FROM sessions s JOIN episodes e ON e.no = s.episode WHERE s.no = ?
+FROM sessions s JOIN episodes e ON e.no = s.episode AND $also e.repo = s.repo
+WHERE s.no = ? AND $also s.repo = ?
+"""
+_OF_STEPS = """
+FROM steps t JOIN episodes e ON e.no = t.episode AND $also e.repo = t.repo
+JOIN sessions s ON s.no = t.session AND $also s.repo = t.repo
 """
 _STEPS = f"""
-SELECT {STEP_COLUMNS}, t.committed FROM steps t
-JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
-WHERE t.episode = ? ORDER BY t.idx
+SELECT {STEP_COLUMNS}, t.committed {_OF_STEPS}
+WHERE t.repo = ? AND t.episode = ? ORDER BY t.idx
 """
 _KEYED = f"""
-SELECT {STEP_COLUMNS} FROM steps t
-JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
-WHERE t.session = ? AND t.key IS NOT NULL ORDER BY t.ordinal
+SELECT {STEP_COLUMNS} {_OF_STEPS}
+WHERE t.repo = ? AND t.session = ? AND t.key IS NOT NULL ORDER BY t.ordinal
 """
 _STAGED = f"{STAGED.select} ORDER BY {ARRIVAL}"
-_THIS = "repo = (SELECT no FROM repos WHERE id = ?) AND id = ?"
-_HOLDER = f"SELECT no, owner FROM sessions WHERE {_THIS}"
-_CLAIM = "UPDATE sessions SET owner = ? WHERE no = ?"
-_RELEASE = f"UPDATE sessions SET owner = NULL WHERE {_THIS} AND owner = ?"
+_HOLDER = "SELECT no, owner FROM sessions WHERE repo = ? AND id = ?"
+_CLAIM = "UPDATE sessions SET owner = ? WHERE no = ? AND $also repo = ?"
+_RELEASE = "UPDATE sessions SET owner = NULL WHERE repo = ? AND id = ? AND owner = ?"
 
 
 class StoredSessions:
@@ -88,6 +91,8 @@ class StoredSessions:
         self._engine = engine
         self._append_steps = append_steps
         self._lease_time = lease_time
+        self._repo = 0
+        """The repository's number, once a session is owned here; no other ever has it."""
 
     async def create(self, record: SessionRecord, *, goal_at: datetime, owner: Owner) -> None:
         """
@@ -97,7 +102,7 @@ class StoredSessions:
         """
         if record.episode_id is None:
             raise ValueError("a new session needs the id of its episode")
-        await self._engine.writing(
+        self._repo = await self._engine.writing(
             lambda tx: create_session(tx, record, goal_at, owner.token),
             locks=[session_lock(self._repo_id, record.id)],
         )
@@ -119,7 +124,7 @@ class StoredSessions:
 
         Always enters, also beyond ``max_queued_writes``: the session's own backlog bounds it.
         """
-        handed = Handed(self._repo_id, session_id, owner.token, episode_id, draft)
+        handed = Handed(self._repo_id, session_id, owner.token, episode_id, draft, self._repo)
         locks = [session_lock(self._repo_id, session_id)]
         if draft.thread_id is not None:
             locks.append(thread_lock(self._repo_id, draft.thread_id))
@@ -147,7 +152,7 @@ class StoredSessions:
         """Sessions, or those not idle, newest act first; ``load`` names damaged ones."""
         query = _UNFINISHED_RECORDS if unfinished else _REPO_RECORDS
         return await self._engine.reading(
-            lambda tx: _SESSIONS.intact(tx.run(query, (self._repo_id,)))
+            lambda tx: _SESSIONS.intact(tx.run(query, (found_repo(tx, self._repo_id),)))
         )
 
     async def claim(self, session_id: str, owner: Owner, *, left_by: str | None = None) -> None:
@@ -159,7 +164,7 @@ class StoredSessions:
         *Cancellation*: completes.
         """
         time, session = self._lease_time, (self._repo_id, session_id)
-        await self._engine.writing(
+        self._repo = await self._engine.writing(
             lambda tx: _claim(tx, session, owner, time(tx), left_by),
             locks=[session_lock(self._repo_id, session_id)],
         )
@@ -167,13 +172,16 @@ class StoredSessions:
     async def release(self, owner: Owner, session_id: str) -> None:
         """Give up a session; an unknown one is no error. *Cancellation*: completes."""
         await self._engine.writing(
-            lambda tx: tx.run(_RELEASE, (self._repo_id, session_id, owner.token)).close(),
+            lambda tx: tx.run(
+                _RELEASE, (found_repo(tx, self._repo_id), session_id, owner.token)
+            ).close(),
             locks=[session_lock(self._repo_id, session_id)],
         )
 
 
-def _claim(tx: Tx, session: tuple[str, str], me: Owner, now: datetime, left_by: str | None) -> None:
-    row = tx.run(_HOLDER, session).fetchone()
+def _claim(tx: Tx, session: tuple[str, str], me: Owner, now: datetime, left_by: str | None) -> int:
+    repo = found_repo(tx, session[0])
+    row = tx.run(_HOLDER, (repo, session[1])).fetchone()
     if row is None:
         raise NotFound("session", session[1])
     number, holder = row
@@ -185,7 +193,8 @@ def _claim(tx: Tx, session: tuple[str, str], me: Owner, now: datetime, left_by: 
             message=f"session {session[1]!r} is owned (owned_elsewhere) by "
             + holder_named(tx, holder, me),
         )
-    tx.run(_CLAIM, (me.token, number))
+    tx.run(_CLAIM, (me.token, number, repo))
+    return repo
 
 
 def _record(row: Sequence[Any]) -> SessionRecord:
@@ -203,21 +212,22 @@ def _record(row: Sequence[Any]) -> SessionRecord:
 
 
 def _load(tx: Tx, repo_id: str, session_id: str) -> Journal | None:
-    row = tx.run(_ONE_RECORD, (repo_id, session_id)).fetchone()
+    repo = found_repo(tx, repo_id)
+    row = tx.run(_ONE_RECORD, (repo, session_id)).fetchone()
     if row is None:
         return None
     record, session, episode = _SESSIONS.one(row), row[5], row[6]
-    keyed = STEPS.rows.all(tx.run(_KEYED, (session,)))
+    keyed = STEPS.rows.all(tx.run(_KEYED, (repo, session)))
     keys = {step.key: step for step in keyed if step.key is not None}
     if record.state is SessionState.IDLE:
         return Journal(record=record, steps=(), keys=keys)
-    rest = _EPISODES.one(tx.run(_REST, (session,)).fetchone())
-    rows = tx.run(_STEPS, (episode,)).fetchall()
+    rest = _EPISODES.one(tx.run(_REST, (session, repo)).fetchone())
+    rows = tx.run(_STEPS, (repo, episode)).fetchall()
     return Journal(
         record=record,
         steps=tuple(STEPS.rows.all(rows)),
         committed=frozenset(row[2] for row in rows if row[-1]),
-        staged={one.key: one for one in STAGED.rows.all(tx.run(_STAGED, (episode,)))},
+        staged={one.key: one for one in STAGED.rows.all(tx.run(_STAGED, (repo, episode)))},
         keys=keys,
         **rest,
     )
@@ -242,25 +252,30 @@ _EPISODES = Rows("episodes", "s s? s? b? s? s", _rest)
 
 
 _ADD_SESSION = f"{SESSIONS.insert_with('owner')} RETURNING no"
-_UNENDED = "SELECT 1 FROM episodes WHERE session = ? AND status IN ('open', 'closed') LIMIT 1"
-_ADD_EPISODE = f"{EPISODES.insert_with('repo')} RETURNING no"
+_UNENDED = """
+SELECT 1 FROM episodes WHERE repo = ? AND session = ? AND status IN ('open', 'closed') LIMIT 1
+"""
+_ADD_EPISODE = f"{EPISODES.insert} RETURNING no"
 _FIND_PLACE = """
 SELECT s.no, s.repo, s.owner, e.no, e.status, e.receipt_nodes
 FROM sessions s LEFT JOIN episodes e ON e.repo = s.repo AND e.session = s.no AND e.id = ?
-WHERE s.repo = (SELECT no FROM repos WHERE id = ?) AND s.id = ?
+WHERE s.repo = ? AND s.id = ?
 """
-_SET_EPISODE = "UPDATE sessions SET episode = ? WHERE no = ?"
+_SET_EPISODE = "UPDATE sessions SET episode = ? WHERE no = ? AND $also repo = ?"
 _SET_STATE = """
-UPDATE sessions SET state = ?, error = ?, error_trajectory = ?, updated_at = ? WHERE no = ?
+UPDATE sessions SET state = ?, error = ?, error_trajectory = ?, updated_at = ?
+WHERE no = ? AND $also repo = ?
 """
-_TOUCH = "UPDATE sessions SET updated_at = ? WHERE no = ?"
-_SET_STATUS = "UPDATE episodes SET status = ? WHERE no = ?"
-_END_EPISODE = "UPDATE episodes SET status = ?, changeset = NULL WHERE no = ?"
-_STAGE_CHANGESET = "UPDATE episodes SET changeset = ?, changeset_steps = ? WHERE no = ?"
-_DROP_STAGED = "DELETE FROM staged WHERE episode = ?"
-_DROP_STAGED_KEY = "DELETE FROM staged WHERE episode = ? AND key = ?"
-_COMMIT_STEP = "UPDATE steps SET committed = 1 WHERE episode = ? AND idx = ?"
-_SET_RECEIPT = "UPDATE episodes SET receipt_nodes = ? WHERE no = ?"
+_TOUCH = "UPDATE sessions SET updated_at = ? WHERE no = ? AND $also repo = ?"
+_SET_STATUS = "UPDATE episodes SET status = ? WHERE no = ? AND $also repo = ?"
+_END_EPISODE = "UPDATE episodes SET status = ?, changeset = NULL WHERE no = ? AND $also repo = ?"
+_STAGE_CHANGESET = """
+UPDATE episodes SET changeset = ?, changeset_steps = ? WHERE no = ? AND $also repo = ?
+"""
+_DROP_STAGED = "DELETE FROM staged WHERE repo = ? AND episode = ?"
+_DROP_STAGED_KEY = "DELETE FROM staged WHERE repo = ? AND episode = ? AND key = ?"
+_COMMIT_STEP = "UPDATE steps SET committed = 1 WHERE repo = ? AND episode = ? AND idx = ?"
+_SET_RECEIPT = "UPDATE episodes SET receipt_nodes = ? WHERE no = ? AND $also repo = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +292,11 @@ class _Place:
 _RECEIPTS = Rows("episodes", "s s", lambda row: codec.decode_list(row[1], str))
 
 
-def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str) -> None:
-    """Enter a session with its open episode. *Raises* ``Conflict`` if the repository had an id."""
+def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str) -> int:
+    """
+    Enter a session with its open episode; give the repository's number. *Raises* ``Conflict`` if
+    the repository had an id.
+    """
     repo = repo_number(tx, record.repo_id)
     refuse_erased(tx, record.repo_id, [record.id, record.episode_id])
     session = SessionRow(
@@ -295,12 +313,13 @@ def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str)
         id=record.episode_id, session_id=record.id, goal=record.goal, goal_at=goal_at, status="open"
     )
     _open_episode(tx, repo, number, episode)
+    return repo
 
 
 def _open_episode(tx: Tx, repo: int, session: int, episode: EpisodeRow) -> None:
     with tx.refusing(Conflict(f"episode id {episode.id!r} was used before")):
-        ((no,),) = tx.run(_ADD_EPISODE, (session, *EPISODES.values(episode), repo)).fetchall()
-    tx.run(_SET_EPISODE, (no, session))
+        ((no,),) = tx.run(_ADD_EPISODE, (repo, session, *EPISODES.values(episode))).fetchall()
+    tx.run(_SET_EPISODE, (no, session, repo))
 
 
 def write_act(tx: Tx, repo_id: str, act: Act, token: str, encoded: tuple[Any, ...] = ()) -> None:
@@ -318,24 +337,25 @@ def write_act(tx: Tx, repo_id: str, act: Act, token: str, encoded: tuple[Any, ..
         case EpisodeStarted():
             _start(tx, repo_id, place, act)
         case StepsAnnotated():
-            annotate(tx, place.episode, act.annotations)
+            annotate(tx, place.repo, place.episode, act.annotations)
         case EpisodeClosed():
-            tx.run(_SET_STATUS, ("closed", place.episode))
+            tx.run(_SET_STATUS, ("closed", place.episode, place.repo))
         case TrajectoryStaged():
-            tx.run(STAGED.upsert, (place.episode, *encoded))
+            tx.run(STAGED.upsert, (place.repo, place.episode, *encoded))
         case ExtractionAbandoned():
             error = (act.error, act.trajectory_id)
         case ChangesetStaged():
-            tx.run(_STAGE_CHANGESET, (*encoded, place.episode))
-            tx.run(_DROP_STAGED, (place.episode,))
+            tx.run(_STAGE_CHANGESET, (*encoded, place.episode, place.repo))
+            tx.run(_DROP_STAGED, (place.repo, place.episode))
         case EpisodeDiscarded():
             hide_uncommitted(tx, place.repo, [place.episode])
-            tx.run(_DROP_STAGED, (place.episode,))
-            tx.run(_END_EPISODE, ("discarded", place.episode))
+            tx.run(_DROP_STAGED, (place.repo, place.episode))
+            tx.run(_END_EPISODE, ("discarded", place.episode, place.repo))
     if act.leads_to is None:
-        tx.run(_TOUCH, (codec.utc_text(act.at), place.session))
+        tx.run(_TOUCH, (codec.utc_text(act.at), place.session, place.repo))
     else:
-        tx.run(_SET_STATE, (act.leads_to, *error, codec.utc_text(act.at), place.session))
+        at = codec.utc_text(act.at)
+        tx.run(_SET_STATE, (act.leads_to, *error, at, place.session, place.repo))
 
 
 def encode_staged(act: Act) -> tuple[Any, ...]:
@@ -351,7 +371,8 @@ def encode_staged(act: Act) -> tuple[Any, ...]:
 
 def _place(tx: Tx, repo_id: str, of: Act | Settlement, token: str) -> _Place:
     """Where *of* is written; an episode that it starts has none yet."""
-    row = tx.run(_FIND_PLACE, (of.episode_id, repo_id, of.session_id)).fetchone()
+    found = (of.episode_id, found_repo(tx, repo_id), of.session_id)
+    row = tx.run(_FIND_PLACE, found).fetchone()
     if row is None:
         refuse_erased(tx, repo_id, [of.session_id, of.episode_id])
         raise NotFound("session", of.session_id)
@@ -371,7 +392,7 @@ def _lost(session_id: str) -> Conflict:
 
 
 def _start(tx: Tx, repo_id: str, place: _Place, act: EpisodeStarted) -> None:
-    if tx.run(_UNENDED, (place.session,)).fetchone() is not None:
+    if tx.run(_UNENDED, (place.repo, place.session)).fetchone() is not None:
         raise Conflict(f"session {act.session_id!r} has an episode that is not over")
     episode = EpisodeRow(
         id=act.episode_id, session_id=act.session_id, goal=act.goal, goal_at=act.at, status="open"
@@ -401,62 +422,67 @@ def write_settlement(
         if again:
             return
         raise Conflict(f"episode {settlement.episode_id!r} is over")
-    marks = [(place.episode, index) for index in settlement.steps]
+    marks = [(place.repo, place.episode, index) for index in settlement.steps]
     tx.run_many(_COMMIT_STEP, marks)
     earlier = _RECEIPTS.one((settlement.episode_id, place.receipt))
     receipt = list(dict.fromkeys([*earlier, *node_ids]))
-    tx.run(_SET_RECEIPT, (json.dumps(receipt), place.episode))
+    tx.run(_SET_RECEIPT, (json.dumps(receipt), place.episode, place.repo))
     if settlement.ends:
-        tx.run(_DROP_STAGED, (place.episode,))
-        tx.run(_END_EPISODE, ("committed", place.episode))
+        tx.run(_DROP_STAGED, (place.repo, place.episode))
+        tx.run(_END_EPISODE, ("committed", place.episode, place.repo))
         at = codec.utc_text(settlement.at)
-        tx.run(_SET_STATE, (SessionState.IDLE, None, None, at, place.session))
+        tx.run(_SET_STATE, (SessionState.IDLE, None, None, at, place.session, place.repo))
     else:
-        tx.run_many(_DROP_STAGED_KEY, [(place.episode, key) for key in settlement.staged])
-        tx.run(_TOUCH, (codec.utc_text(settlement.at), place.session))
+        staged = [(place.repo, place.episode, key) for key in settlement.staged]
+        tx.run_many(_DROP_STAGED_KEY, staged)
+        tx.run(_TOUCH, (codec.utc_text(settlement.at), place.session, place.repo))
 
 
 # ── The append lane ──────────────────────────────────────────────────────────────────
 
 
 _LANES = """
-SELECT r.id, s.id, s.owner, s.no, s.repo, s.thread_id, e.id, e.no, e.status,
-       (SELECT max(idx) + 1 FROM steps WHERE episode = e.no)
-FROM repos r $join sessions s ON s.repo = r.no AND s.id IN $texts
-LEFT JOIN episodes e ON e.repo = r.no AND e.session = s.no AND e.id IN $texts
-WHERE r.id IN $texts
+SELECT s.id, e.id, s.owner, s.no, s.repo, s.thread_id, e.no, e.status,
+       (SELECT max(idx) + 1 FROM steps WHERE repo = e.repo AND episode = e.no)
+FROM sessions s LEFT JOIN episodes e ON e.repo = s.repo AND e.session = s.no AND e.id IN $texts
+WHERE s.repo = ? AND s.id IN $texts
 """
 # Nothing of it has to be decoded or compared; where it finds no row, ``_LANES`` tells why.
 _OPEN_LANE = """
-SELECT s.no, s.repo, e.no, (SELECT max(idx) + 1 FROM steps WHERE episode = e.no)
+SELECT s.no, s.repo, e.no, (SELECT max(idx) + 1 FROM steps WHERE repo = e.repo AND episode = e.no)
 FROM sessions s JOIN episodes e ON e.repo = s.repo AND e.session = s.no
-WHERE s.repo = (SELECT no FROM repos WHERE id = ?) AND s.id = ? AND s.owner = ?
+WHERE s.repo = ? AND s.id = ? AND s.owner = ?
 AND e.id = ? AND e.status = 'open'
 """
 _INSERTED = ("ordinal", "repo", "session", "episode", "recorded_at", *STEPS.columns)
 _ANNOTATE = f"""
 UPDATE steps SET {", ".join(f"{column} = ?" for column in ANNOTATIONS.columns)}
-WHERE episode = ? AND idx = ?
+WHERE repo = ? AND episode = ? AND idx = ?
 """
 # What messages are: still held by their thread, and steps by hand or of a job.
 _KNOWN = """
 SELECT t.thread, t.message, CASE WHEN s.thread_id IS NULL THEN 'by hand' ELSE 'by job' END
-FROM steps t JOIN sessions s ON s.no = t.session
+FROM steps t JOIN sessions s ON s.no = t.session AND $also s.repo = t.repo
 WHERE t.repo = ? AND t.thread IN $texts AND t.message IN $texts
-UNION SELECT t.id, m.id, 'held' FROM threads t $join messages m $by(messages_id) ON m.thread = t.no
+UNION SELECT t.id, m.id, 'held' FROM threads t
+$join messages m $by(messages_id) ON m.repo = t.repo AND m.thread = t.no
 WHERE t.repo = ? AND t.id IN $texts AND m.id IN $texts
 """
-_INDEXES = "SELECT idx FROM steps WHERE episode = ?"
+_INDEXES = "SELECT idx FROM steps WHERE repo = ? AND episode = ?"
 
 
 class Handed(NamedTuple):
-    """A step on its way to the writer; all but the draft say where, as ``_OPEN_LANE`` takes it."""
+    """
+    A step on its way to the writer; the first four say where. *repo*: The repository's number, as
+    far as it is known; of one that was deleted meanwhile it finds nothing.
+    """
 
     repo_id: str
     session_id: str
     token: str
     episode_id: str
     draft: StepDraft
+    repo: int = 0
 
 
 _Found: TypeAlias = dict[tuple[str, str, str | None], tuple[Any, ...]]
@@ -488,8 +514,11 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
     """
     recorded_at = codec.utc_text(clock.now())
     lanes, unfit = _found(tx, handed)
-    taken = [lane.repo for lane in lanes if isinstance(lane, _Lane)]
-    ordinal = tx.dialect.reserve(tx, "steps", len(taken), taken)
+    counts: dict[int, int] = defaultdict(int)
+    for lane in lanes:
+        if isinstance(lane, _Lane):
+            counts[lane.repo] += 1
+    ordinals = tx.dialect.reserve(tx, "steps", counts)
     results: list[Step | UsageError] = []
     rows: list[tuple[Any, ...]] = []
     texts: dict[int, list[Text]] = {}
@@ -501,7 +530,7 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
             what = f"message {one.draft.message_id!r} was erased, or is a step already"
             results.append(NotToFeed(what))
             continue
-        ordinal += 1
+        ordinals[lane.repo] = ordinal = ordinals[lane.repo] + 1
         step = one.draft.step(
             session_id=one.session_id,
             episode_id=one.episode_id,
@@ -526,7 +555,7 @@ def _found(
     """The lane of each, and the node ids to refuse; steps of one episode take one look."""
     place = handed[0][:4]
     if all(one[:4] == place and not one.draft.message_id for one in handed):
-        row = tx.run(_OPEN_LANE, place).fetchone()
+        row = tx.run(_OPEN_LANE, (handed[0].repo, *place[1:])).fetchone()
         if row is not None:
             session, repo, episode, next_index = row
             return [_Lane(session, repo, episode, next_index or 0)] * len(handed), ()
@@ -538,13 +567,16 @@ def _found(
 def _find_lanes(tx: Tx, handed: Sequence[Handed]) -> _Found:
     """The sessions of *handed* by repository and id, and their episodes by their id, too."""
     found: _Found = {}
-    repos = listed({one.repo_id for one in handed})
-    sessions = listed({one.session_id for one in handed})
-    episodes = listed({one.episode_id for one in handed})
-    for row in tx.run(_LANES, (sessions, episodes, repos)):
-        repo_id, id, owner, session, repo, job, episode, *rest = row
-        lane = (owner, session, repo, job, *rest)
-        found[repo_id, id, None] = found[repo_id, id, episode] = lane
+    by_repo: dict[str, list[Handed]] = {}
+    for one in handed:
+        by_repo.setdefault(one.repo_id, []).append(one)
+    for repo_id, its in by_repo.items():
+        sessions, episodes = (
+            listed({h.session_id for h in its}),
+            listed({h.episode_id for h in its}),
+        )
+        for id, episode, *lane in tx.run(_LANES, (episodes, found_repo(tx, repo_id), sessions)):
+            found[repo_id, id, None] = found[repo_id, id, episode] = tuple(lane)
     return found
 
 
@@ -595,9 +627,9 @@ def _texts(step: Step) -> list[Text]:
     ]
 
 
-def annotate(tx: Tx, episode: int, annotations: Iterable[Annotation]) -> None:
+def annotate(tx: Tx, repo: int, episode: int, annotations: Iterable[Annotation]) -> None:
     """Write annotations, each in place of an earlier one. *Raises* ``NotFound``: no such step."""
-    rows = [(*ANNOTATIONS.values(one), episode, one.index) for one in annotations]
+    rows = [(*ANNOTATIONS.values(one), repo, episode, one.index) for one in annotations]
     if tx.run_many(_ANNOTATE, rows) != len(rows):
-        known = {index for (index,) in tx.run(_INDEXES, (episode,))}
+        known = {index for (index,) in tx.run(_INDEXES, (repo, episode))}
         raise NotFound("step", str(next(row[-1] for row in rows if row[-1] not in known)))

@@ -64,31 +64,33 @@ _BY_ROLE: dict[Role, str] = {
 _BY_ID = OF_THREAD.format(index="$by(messages_id)") + "AND m.id IN $texts"
 _SPAN = """
 SELECT count(*), coalesce(sum(tokens), 0) FROM messages $by(messages_place)
-WHERE thread = ? AND seq BETWEEN ? AND ? AND recorded_at >= ?
+WHERE repo = ? AND thread = ? AND seq BETWEEN ? AND ? AND recorded_at >= ?
 """
 _RECORDED = """
 SELECT seq, recorded_at FROM messages $by(messages_place)
-WHERE thread = ? AND seq >= ? ORDER BY seq LIMIT ?
+WHERE repo = ? AND thread = ? AND seq >= ? ORDER BY seq LIMIT ?
 """
 _TIMES = Rows("messages", "i s", lambda row: (int(row[0]), decode_time(row[1])))
 # The keys of a message's sides and passages: what begins with its document and a slash.
 _VECTORS = """
 SELECT m.seq, v.vector FROM messages m $by(messages_place) $join vectors v ON v.repo = m.repo
 AND v.key > 'message-' || m.no || '/' AND v.key < 'message-' || m.no || '0'
-WHERE m.thread = ? AND m.seq >= ? AND m.recorded_at >= ? ORDER BY m.seq DESC, v.key LIMIT ?
+WHERE m.repo = ? AND m.thread = ? AND m.seq >= ? AND m.recorded_at >= ?
+ORDER BY m.seq DESC, v.key LIMIT ?
 """
 _EXTRACTING = """
 SELECT id FROM sessions WHERE repo = ? AND thread_id = ? AND state <> 'idle' ORDER BY no
 """
 _OF_MESSAGES = """
-FROM steps t JOIN sessions s ON s.no = t.session JOIN episodes e ON e.no = t.episode
+FROM steps t JOIN sessions s ON s.no = t.session AND $also s.repo = t.repo
+JOIN episodes e ON e.no = t.episode AND $also e.repo = t.repo
 WHERE t.repo = ? AND t.thread = ? AND t.message IN $texts AND s.thread_id IS
 """
 _FED = f"SELECT DISTINCT t.message {_OF_MESSAGES} NULL"
 _MADE = f"SELECT DISTINCT e.id, e.receipt_nodes, e.no {_OF_MESSAGES} NOT NULL ORDER BY e.no"
 _RECEIPTS = Rows("episodes", "s s i", lambda row: decode_list(row[1], str))
 _INSERTED = ("no", "repo", "thread", *MESSAGES.columns)
-_CALL = ("thread", "call_id", "seq")
+_CALL = ("repo", "thread", "call_id", "seq")
 
 
 @cache
@@ -126,6 +128,11 @@ class TranscriptReader:
         row = self._row(thread_id)
         return _NOBODY if row is None else int(row[0])
 
+    def _place(self, thread_id: str) -> tuple[int, int]:
+        """The numbers that rows of the thread have."""
+        number = self._number(thread_id)
+        return self._repo, number
+
     def _row(self, thread_id: str) -> Sequence[Any] | None:
         """Number and columns of the thread; ``None``: nobody wrote to it yet."""
         if thread_id not in self._rows:
@@ -156,7 +163,7 @@ class TranscriptReader:
         many; only those recorded *since* then: what was before is expired.
         """
         query = (_BY_ROLE[role] if role else BY_PLACE) + " AND m.seq >= ?"
-        values: list[Any] = [self._number(thread_id), min(from_seq, LAST_SEQ)]
+        values: list[Any] = [*self._place(thread_id), min(from_seq, LAST_SEQ)]
         last = None if to_seq is None else min(to_seq, LAST_SEQ)
         given = ((" AND m.seq <= ?", last), (" AND m.recorded_at >= ?", since and utc_text(since)))
         for condition, value in given:
@@ -170,12 +177,12 @@ class TranscriptReader:
 
     def recorded(self, thread_id: str, *, from_seq: int, limit: int) -> list[tuple[int, datetime]]:
         """When the first messages from *from_seq* on were recorded; damaged times are left out."""
-        values = (self._number(thread_id), from_seq, limit)
+        values = (*self._place(thread_id), from_seq, limit)
         return _TIMES.intact(self._tx.run(_RECORDED, values))
 
     def by_id(self, thread_id: str, ids: Sequence[str]) -> dict[str, StoredMessage]:
         """Those of *ids* that the thread holds, expired ones included."""
-        rows = self._tx.run(_BY_ID, (self._number(thread_id), listed(ids)))
+        rows = self._tx.run(_BY_ID, (*self._place(thread_id), listed(ids)))
         return {message.stored_id: message for message in MESSAGES.rows.all(rows)}
 
     def whole_units(
@@ -189,8 +196,8 @@ class TranscriptReader:
         """The units that *messages*, of one thread, are of; as of ``Around.units``."""
         if not messages:
             return []
-        number = self._number(messages[0].thread_id)
-        return Around(self._tx, number, since, runs).units(messages, known)
+        place = self._place(messages[0].thread_id)
+        return Around(self._tx, *place, since, runs).units(messages, known)
 
     def span(
         self,
@@ -201,7 +208,7 @@ class TranscriptReader:
         since: datetime | None = None,
     ) -> tuple[int, int]:
         """How many messages there are in the range, both ends inclusive, and their tokens."""
-        place = (self._number(thread_id), from_seq, to_seq)
+        place = (*self._place(thread_id), from_seq, to_seq)
         recorded = "" if since is None else utc_text(since)
         count, tokens = self._tx.run(_SPAN, (*place, recorded)).fetchone()
         return int(count), int(tokens)
@@ -223,7 +230,7 @@ class TranscriptReader:
         """
         dimensions = self._dimensions or 0
         recorded = "" if since is None else utc_text(since)
-        values = (self._number(thread_id), from_seq, recorded, newest or LAST_SEQ)
+        values = (*self._place(thread_id), from_seq, recorded, newest or LAST_SEQ)
         read = Rows("vectors", "i b", lambda row: (row[0], decode_vector(row[1], dimensions)))
         rows = read.intact(self._tx.run(_VECTORS, values))
         vectors = np.empty((len(rows), dimensions), dtype=np.float32)
@@ -297,12 +304,11 @@ class TranscriptReader:
         only the *newest* so many.
         """
         return table_of(kind).all(
-            self._tx, self._number(thread_id), thread_id, epoch=epoch, live=live, newest=newest
+            self._tx, *self._place(thread_id), thread_id, epoch=epoch, live=live, newest=newest
         )
 
 
-_FIND_SNAPSHOT = "SELECT no, text, at FROM snapshots WHERE thread = ? AND id = ?"
-_OF_REPOSITORY = "UPDATE snapshots SET repo = ? WHERE no = ?"
+_FIND_SNAPSHOT = "SELECT no, text, at FROM snapshots WHERE repo = ? AND thread = ? AND id = ?"
 
 
 class TranscriptWriter(TranscriptReader):
@@ -357,13 +363,13 @@ class TranscriptWriter(TranscriptReader):
     def _insert(self, added: Sequence[tuple[StoredMessage, str]]) -> None:
         """Insert messages, with calls and full text, into threads whose rows are written."""
         tx = self._tx
-        last = tx.dialect.reserve(tx, "messages", len(added), [self._repo])
+        last = tx.dialect.reserve(tx, "messages", {self._repo: len(added)})[self._repo]
         rows, texts, calls = [], [], []
         for no, (message, text) in enumerate(added, last + 1):
             thread = self._number(message.thread_id)
             rows.append((no, self._repo, thread, *MESSAGES.values(message)))
             texts.append((message_row(no), text, message.said_at))
-            calls += [(thread, call.id, message.seq) for call in message.tool_calls]
+            calls += [(self._repo, thread, call.id, message.seq) for call in message.tool_calls]
         with tx.refusing(Conflict("a message's id or seq is in the thread already")):
             tx.insert("messages", _INSERTED, rows)
         if calls:
@@ -410,7 +416,7 @@ class TranscriptWriter(TranscriptReader):
                 continue
             if isinstance(value, Surfaced):
                 index_shown(self._out, self._repo, thread, value)
-            table_of(type(value)).put(self._out, thread, value)
+            table_of(type(value)).put(self._out, self._repo, value, thread)
 
     def drop(self, *values: Derived) -> None:
         """Delete; what is not there is skipped."""
@@ -420,7 +426,7 @@ class TranscriptWriter(TranscriptReader):
                 _drop_snapshot(self._out, self._repo, thread, value)
             if isinstance(value, Surfaced):
                 unindex_shown(self._out, self._repo, thread, value)
-            table_of(type(value)).drop(self._out, thread, value)
+            table_of(type(value)).drop(self._out, self._repo, value, thread)
 
     def erase(self, thread_id: str, seqs: Sequence[int]) -> ErasureReport:
         """Delete expired messages with all that tells of them; their ids stay as erased ones."""
@@ -436,20 +442,19 @@ class TranscriptWriter(TranscriptReader):
 
 def _put_snapshot(tx: Tx, repo: int, thread: int, snapshot: Snapshot) -> None:
     """Insert it, or replace the one of its id."""
-    before = tx.run(_FIND_SNAPSHOT, (thread, snapshot.id)).fetchone()
-    table_of(Snapshot).put(tx, thread, snapshot)
-    now = tx.run(_FIND_SNAPSHOT, (thread, snapshot.id)).fetchone()
+    before = tx.run(_FIND_SNAPSHOT, (repo, thread, snapshot.id)).fetchone()
+    table_of(Snapshot).put(tx, repo, snapshot, thread)
+    now = tx.run(_FIND_SNAPSHOT, (repo, thread, snapshot.id)).fetchone()
     if before is not None and before == now:
         return
     no, text, _ = now
-    tx.run(_OF_REPOSITORY, (repo, no))
     drop_texts(tx, repo, [snapshot_row(no)])
     put_texts(tx, repo, [(snapshot_row(no), text, snapshot.at)])
 
 
 def _drop_snapshot(tx: Tx, repo: int, thread: int, snapshot: Snapshot) -> None:
     """Take its text out of the index, if it is there."""
-    row = tx.run(_FIND_SNAPSHOT, (thread, snapshot.id)).fetchone()
+    row = tx.run(_FIND_SNAPSHOT, (repo, thread, snapshot.id)).fetchone()
     if row is not None:
         drop_texts(tx, repo, [snapshot_row(row[0])])
 

@@ -23,9 +23,10 @@ from mnemo.values.units import Unit, leads, units_of
 _AT = BY_PLACE + "AND m.seq IN $numbers ORDER BY m.seq"
 _USES = """
 SELECT c.call_id, c.seq, 1 FROM message_calls AS c JOIN messages AS m
-ON m.thread = c.thread AND m.seq = c.seq WHERE c.thread = ? AND c.call_id IN $texts {since}
+ON m.repo = c.repo AND m.thread = c.thread AND m.seq = c.seq
+WHERE c.repo = ? AND c.thread = ? AND c.call_id IN $texts {since}
 UNION ALL SELECT m.tool_call_id, m.seq, 0 FROM messages AS m $by(messages_answers)
-WHERE m.thread = ? AND m.tool_call_id IN $texts {since} ORDER BY 2
+WHERE m.repo = ? AND m.thread = ? AND m.tool_call_id IN $texts {since} ORDER BY 2
 """
 
 Runs: TypeAlias = Sequence[tuple[int, int]]
@@ -40,10 +41,10 @@ def lies_in(runs: Runs, seq: int) -> bool:
 
 
 def messages_at(
-    tx: Tx, thread: int, seqs: Iterable[int], passed: Passed | None = None
+    tx: Tx, repo: int, thread: int, seqs: Iterable[int], passed: Passed | None = None
 ) -> list[StoredMessage]:
     """The messages at *seqs* of a thread, ascending; damaged rows: as of ``Around``."""
-    return MESSAGES.rows.all(tx.run(_AT, (thread, listed(seqs))), passed)
+    return MESSAGES.rows.all(tx.run(_AT, (repo, thread, listed(seqs))), passed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class Around:
     """
 
     tx: Tx
+    repo: int
     thread: int
     since: datetime | None = None
     runs: Runs = EVERYWHERE
@@ -91,7 +93,9 @@ class Around:
         uses, calls = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
         since = () if self.since is None else (utc_text(self.since),)
         query = _USES.format(since="AND m.recorded_at >= ?" if since else "")
-        for id, seq, is_call in self.tx.run(query, (self.thread, listed(asked), *since) * 2):
+        for id, seq, is_call in self.tx.run(
+            query, (self.repo, self.thread, listed(asked), *since) * 2
+        ):
             if lies_in(self.runs, seq):
                 uses[id].append(seq)
                 calls[id] += [seq] if is_call else []
@@ -101,7 +105,7 @@ class Around:
             for seq in seqs
             for use in _near(uses[id], calls[id], seq)
         }
-        return messages_at(self.tx, self.thread, near - found.keys(), self.passed)
+        return messages_at(self.tx, self.repo, self.thread, near - found.keys(), self.passed)
 
     def _beside(
         self, message: StoredMessage, found: Mapping[int, StoredMessage]
@@ -115,7 +119,7 @@ class Around:
                 ends = (first, min(last, seq - 1)) if step < 0 else (max(first, seq + 1), last)
                 if ends[0] > ends[1]:
                     continue
-                row = self.tx.run(query, (self.thread, *ends, since, 1)).fetchone()
+                row = self.tx.run(query, (self.repo, self.thread, *ends, since, 1)).fetchone()
                 if row is not None:
                     yield from MESSAGES.rows.all([row], self.passed)
                     break

@@ -32,6 +32,7 @@ from mnemo.store.codec import (
     encode_vector,
     stored_node,
 )
+from mnemo.store.engine import repository_locks
 from mnemo.store.rows import SIDE_KEYS, Rows, listed, repo_number, repo_row
 from mnemo.store.tables import JOBS, NODES
 from mnemo.store.tx import Tx
@@ -207,7 +208,7 @@ class StoredOverhaul(StoredErasure):
                 tx.run(_CLEAR, (repo,))
                 tx.run(_SET_NEXT, (space.name, space.dimensions, repo))
 
-        await self._engine.writing(begin)
+        await self._engine.writing(begin, locks=[("graph", self._repo_id)])
 
     async def unmoved(self, digests: Mapping[str, bytes]) -> frozenset[str]:
         """Those of the keys that no vector is staged for, of a text with this digest."""
@@ -236,12 +237,14 @@ class StoredOverhaul(StoredErasure):
             owned = owned_keys(tx, repo, list(vectors))
             tx.run_many(_STAGE, [(repo, *row) for row in rows if row[0] in owned])
 
-        await self._engine.writing(keep)
+        kinds = ("graph", "transcript")  # of what the owners are
+        await self._engine.writing(keep, locks=[(kind, self._repo_id) for kind in kinds])
 
     async def switch(self, space: EmbeddingSpace, cursor: FeedCursor) -> int:
         """Put the staged vectors in force, in one transaction. *Cancellation*: completes."""
         return await self._engine.writing(
-            partial(switch_space, repo_id=self._repo_id, space=space, cursor=cursor)
+            partial(switch_space, repo_id=self._repo_id, space=space, cursor=cursor),
+            locks=repository_locks(self._repo_id),
         )
 
 
@@ -262,28 +265,33 @@ def _ends(id: str, ends: Iterable[str]) -> str:
     return ", ".join(f"{id} || '{end}'" for end in ends)
 
 
+_WAITING = "SELECT count(*) FROM moving WHERE repo = ?"
+_MOVE = """
+INSERT INTO vectors (seq, repo, key, vector)
+SELECT CAST(? AS BIGINT) + row_number() OVER (ORDER BY {}), m.repo, m.key, m.vector
+"""
 # What was said anew since it was read is embedded again, as anything new is.
 _MOVE_NODES = f"""
-INSERT INTO vectors (repo, key, vector) SELECT m.repo, m.key, m.vector FROM moving m
+{_MOVE.format("n.no")} FROM moving m
 JOIN nodes n ON n.repo = m.repo AND m.key IN ({_ends("n.id", PASSAGE_KEYS)})
-WHERE m.repo = ? AND n.revision <= ? ORDER BY n.no
+WHERE m.repo = ? AND n.revision <= ?
 """
 _MOVE_STEPS = f"""
-INSERT INTO vectors (repo, key, vector) SELECT m.repo, m.key, m.vector FROM steps t
+{_MOVE.format("t.ordinal")} FROM steps t
 $join moving m ON m.repo = t.repo
 AND m.key IN ({_ends("t.node_id", SIDE_KEYS)})
-WHERE t.repo = ? AND t.gone = 0 ORDER BY t.ordinal
+WHERE t.repo = ? AND t.gone = 0
 """
 _MOVE_MESSAGES = f"""
-INSERT INTO vectors (repo, key, vector) SELECT m.repo, m.key, m.vector FROM threads t
-$join messages o ON o.thread = t.no $join moving m ON m.repo = t.repo
+{_MOVE.format("o.no")} FROM messages o $join moving m ON m.repo = o.repo
 AND m.key IN ({_ends("'message-' || o.no", SIDE_KEYS)})
-WHERE t.repo = ? ORDER BY o.no
+WHERE o.repo = ?
 """
 _WORDED = """
 SELECT no, id, type, body FROM nodes
 WHERE repo = ? AND type = 'intent' AND body LIKE '%"wordings"%'
 """
+_SET_BODY = "UPDATE nodes SET body = ? WHERE $also repo = ? AND no = ?"
 _STAGED_VECTOR = "SELECT vector FROM moving WHERE repo = ? AND key = ?"
 _STAMP = """
 UPDATE repos SET space_name = ?, space_dimensions = ?,
@@ -295,14 +303,15 @@ FROM episodes e WHERE e.repo = ? AND e.status IN ('open', 'closed')
 """
 _FORGET_SUBGOALS = f"""
 UPDATE steps SET subgoal_vector = NULL
-WHERE episode IN (SELECT e.no {_UNENDED}) AND subgoal_vector IS NOT NULL
+WHERE repo = ? AND episode IN (SELECT e.no {_UNENDED}) AND subgoal_vector IS NOT NULL
 """
 _CHANGESETS = f"SELECT e.no, e.changeset {_UNENDED} AND e.changeset IS NOT NULL"
-_SET_CHANGESET = "UPDATE episodes SET changeset = ? WHERE no = ?"
+_SET_CHANGESET = "UPDATE episodes SET changeset = ? WHERE $also repo = ? AND no = ?"
 _TRAJECTORIES = f"""
-SELECT g.episode, g.key, g.changeset FROM staged g WHERE g.episode IN (SELECT e.no {_UNENDED})
+SELECT g.episode, g.key, g.changeset FROM staged g
+WHERE g.repo = ? AND g.episode IN (SELECT e.no {_UNENDED})
 """
-_SET_TRAJECTORY = "UPDATE staged SET changeset = ? WHERE episode = ? AND key = ?"
+_SET_TRAJECTORY = "UPDATE staged SET changeset = ? WHERE repo = ? AND episode = ? AND key = ?"
 
 
 def _next(tx: Tx, repo: int) -> tuple[str | None, int | None]:
@@ -326,18 +335,21 @@ def switch_space(tx: Tx, repo_id: str, space: EmbeddingSpace, cursor: FeedCursor
     repo = repo_row(tx, repo_id)[0]
     _check_next(tx, repo, space)
     tx.run(_DROP, (repo,))
-    moved = tx.run(_MOVE_STEPS, (repo,)).rowcount
-    moved += tx.run(_MOVE_MESSAGES, (repo,)).rowcount
-    moved += tx.run(_MOVE_NODES, (repo, cursor.revision)).rowcount
+    (waiting,) = tx.run(_WAITING, (repo,)).fetchone()
+    last = tx.dialect.reserve(tx, "vectors", {repo: waiting})[repo]
+    moved = tx.run(_MOVE_STEPS, (last, repo)).rowcount
+    moved += tx.run(_MOVE_MESSAGES, (last + moved, repo)).rowcount
+    moved += tx.run(_MOVE_NODES, (last + moved, repo, cursor.revision)).rowcount
     _move_wordings(tx, repo)
     _move_jobs(tx, repo, space)
     tx.run(_STAMP, (space.name, space.dimensions, repo))
     tx.run(_CLEAR, (repo,))
-    tx.run(_FORGET_SUBGOALS, (repo,))
+    tx.run(_FORGET_SUBGOALS, (repo, repo))
     owe_items(tx, repo)
     changesets = _EPISODES.intact(tx.run(_CHANGESETS, (repo,)).fetchall())
-    tx.run_many(_SET_CHANGESET, changesets)
-    tx.run_many(_SET_TRAJECTORY, _STAGED_ROWS.intact(tx.run(_TRAJECTORIES, (repo,)).fetchall()))
+    tx.run_many(_SET_CHANGESET, [(blob, repo, no) for blob, no in changesets])
+    staged = _STAGED_ROWS.intact(tx.run(_TRAJECTORIES, (repo, repo)).fetchall())
+    tx.run_many(_SET_TRAJECTORY, [(blob, repo, *place) for blob, *place in staged])
     return moved
 
 
@@ -354,7 +366,7 @@ def _move_wordings(tx: Tx, repo: int) -> None:
             for one in intent.wordings
         )
         after = stored_node(replace(intent, wordings=moved)).body
-        tx.run("UPDATE nodes SET body = ? WHERE no = ?", (after, number))
+        tx.run(_SET_BODY, (after, repo, number))
         breather.breathe()
 
 

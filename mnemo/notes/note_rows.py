@@ -52,7 +52,7 @@ T = TypeVar("T")
 _NOTE = f"SELECT {NOTES.of('n')} FROM notes n"
 _THERE = f"{_NOTE} WHERE n.repo = ? AND n.deleted_by IS NULL ORDER BY n.topic"
 _OWED = f"""
-{_NOTE} LEFT JOIN note_vectors v ON v.note = n.no AND v.version = n.version
+{_NOTE} LEFT JOIN note_vectors v ON v.repo = n.repo AND v.note = n.no AND v.version = n.version
     AND v.space = ? AND v.dimensions = ?
 WHERE n.repo = ? AND n.deleted_by IS NULL AND v.note IS NULL ORDER BY n.topic LIMIT ?
 """
@@ -60,23 +60,23 @@ _TOPICS = "SELECT topic FROM notes WHERE repo = ? AND deleted_by IS NULL ORDER B
 _ALL_TOPICS = "SELECT topic FROM notes WHERE repo = ? ORDER BY topic"
 _VERSIONS = f"""
 SELECT n.topic, {NOTE_VERSIONS.of("v")}
-FROM notes n JOIN note_versions v ON v.note = n.no
+FROM notes n JOIN note_versions v ON v.repo = n.repo AND v.note = n.no
 WHERE n.repo = ? AND n.topic = ? ORDER BY v.version
 """
 _CHANGES = f"""
-SELECT n.topic, {NOTE_CHANGES.of("j")} FROM note_journal j JOIN notes n ON n.no = j.note
+SELECT n.topic, {NOTE_CHANGES.of("j")} FROM note_journal j
+JOIN notes n ON n.no = j.note AND $also n.repo = j.repo
 WHERE j.repo = ? AND j.update_id = ? ORDER BY j.seq
 """
 _COUNTS = """
 SELECT (SELECT count(*) FROM notes WHERE repo = :repo AND deleted_by IS NULL),
-       (SELECT count(*) FROM notes n JOIN note_versions v ON v.note = n.no WHERE n.repo = :repo)
+       (SELECT count(*) FROM note_versions WHERE repo = :repo)
 """
 _VECTORS = """
-SELECT n.topic, v.vector FROM notes n JOIN note_vectors v ON v.note = n.no
+SELECT n.topic, v.vector FROM notes n JOIN note_vectors v ON v.repo = n.repo AND v.note = n.no
 WHERE n.repo = ? AND n.deleted_by IS NULL AND v.version = n.version
   AND v.space = ? AND v.dimensions = ?
 """
-_DROP_WORDS = "DELETE FROM note_words AS f WHERE $row = ?"
 _DONE = "SELECT 1 FROM note_tasks WHERE repo = ? AND task_id = ?"
 _USAGE = f"{NOTE_USAGE.select} AND update_id = ? ORDER BY seq"
 
@@ -178,18 +178,18 @@ class NoteReader:
 
 _FIND = "SELECT no FROM notes WHERE repo = ? AND topic = ?"
 _PRUNE = """
-DELETE FROM note_versions WHERE note = :note AND version <=
-    (SELECT version FROM note_versions WHERE note = :note
+DELETE FROM note_versions WHERE repo = :repo AND note = :note AND version <=
+    (SELECT version FROM note_versions WHERE repo = :repo AND note = :note
      ORDER BY version DESC LIMIT 1 OFFSET :keep)
 """
-_DROP_VERSION = "DELETE FROM note_versions WHERE note = ? AND version = ?"
-_PUT_CHANGE = NOTE_CHANGES.insert_with("repo")
-_DROP_VECTOR = "DELETE FROM note_vectors WHERE note = ?"
+_DROP_VERSIONS = "DELETE FROM note_versions WHERE repo = ? AND note = ?"
+_DROP_VERSION = f"{_DROP_VERSIONS} AND version = ?"
+_DROP_VECTOR = "DELETE FROM note_vectors WHERE repo = ? AND note = ?"
 _PUT_VECTOR = """
-INSERT INTO note_vectors (note, version, space, dimensions, vector)
-SELECT no, version, ?, ?, ? FROM notes
+INSERT INTO note_vectors (repo, note, version, space, dimensions, vector)
+SELECT repo, no, version, ?, ?, ? FROM notes
 WHERE repo = ? AND topic = ? AND version = ? AND deleted_by IS NULL
-ON CONFLICT (note) DO UPDATE SET version = excluded.version, space = excluded.space,
+ON CONFLICT (repo, note) DO UPDATE SET version = excluded.version, space = excluded.space,
     dimensions = excluded.dimensions, vector = excluded.vector
 """
 # A new row, not an update: the oldest are pruned by their numbers.
@@ -235,17 +235,19 @@ class NoteWriter(NoteReader):
         execute = self._tx.run
         NOTES.put(self._tx, self._repo, row)
         ((number,),) = self._all(_FIND, self._repo, row.topic)
-        NOTE_VERSIONS.put(self._tx, number, version)
-        execute(_PRUNE, {"note": number, "keep": keep})
+        NOTE_VERSIONS.put(self._tx, self._repo, version, number)
+        execute(_PRUNE, {"repo": self._repo, "note": number, "keep": keep})
         change = NoteChange(
             topic=row.topic, action=version.action, version=version.version, by=version.by
         )
         entry = NoteChangeRow(update_id=version.update_id, change=change)
-        execute(_PUT_CHANGE, (number, *NOTE_CHANGES.values(entry), self._repo))
-        execute(_DROP_WORDS, (number,))
-        execute(_DROP_VECTOR, (number,))
+        execute(NOTE_CHANGES.insert, (self._repo, number, *NOTE_CHANGES.values(entry)))
+        dialect = self._tx.dialect
+        dialect.drop_note_words(self._tx, self._repo, number)
+        execute(_DROP_VECTOR, (self._repo, number))
         if row.is_there:
-            self._tx.dialect.put_note_words(self._tx, [(number, " ".join(terms(row.text)))])
+            words = [(number, " ".join(terms(row.text)))]
+            dialect.put_note_words(self._tx, self._repo, words)
 
     def touch(self, topics: Sequence[str], at: datetime) -> None:
         """Set when they were last read; no version."""
@@ -262,27 +264,28 @@ class NoteWriter(NoteReader):
         if found is None:
             return ErasureReport()
         self._tx.dialect.note_erased(self._tx)
-        execute("DELETE FROM note_journal WHERE repo = ? AND note = ?", (self._repo, *found))
-        execute("DELETE FROM notes WHERE no = ?", found)
+        note = self._repo, *found
+        execute("DELETE FROM note_journal WHERE repo = ? AND note = ?", note)
+        execute("DELETE FROM notes WHERE $also repo = ? AND no = ?", note)
         # The request stays covered; the topic may be made of its words.
         execute(_UNNAME, (self._repo, topic))
         return ErasureReport(
             notes=1,
-            note_versions=execute("DELETE FROM note_versions WHERE note = ?", found).rowcount,
-            fulltext_rows=execute(_DROP_WORDS, found).rowcount,
-            vectors=execute(_DROP_VECTOR, found).rowcount,
+            note_versions=execute(_DROP_VERSIONS, note).rowcount,
+            fulltext_rows=self._tx.dialect.drop_note_words(self._tx, *note),
+            vectors=execute(_DROP_VECTOR, note).rowcount,
         )
 
     def rewrite(self, version: NoteVersion) -> None:
         """Replace a version by one with fewer words; for erasure."""
         ((number,),) = self._all(_FIND, self._repo, version.topic)
-        NOTE_VERSIONS.put(self._tx, number, version)
+        NOTE_VERSIONS.put(self._tx, self._repo, version, number)
         self._tx.dialect.note_erased(self._tx)
 
     def drop(self, topic: str, version: int) -> None:
         """Delete one version; for erasure. Its number is not given again."""
         ((number,),) = self._all(_FIND, self._repo, topic)
-        self._tx.run(_DROP_VERSION, (number, version))
+        self._tx.run(_DROP_VERSION, (self._repo, number, version))
         self._tx.dialect.note_erased(self._tx)
 
     def save_vectors(
@@ -323,12 +326,12 @@ class NoteWriter(NoteReader):
 _VERSIONS_OF = f"""
 SELECT v.note, v.thread_id, v.session_id, n.topic,
        {", ".join(f"v.{column}" for column in NOTE_VERSIONS.columns)}
-FROM notes n $join note_versions v ON v.note = n.no
+FROM notes n $join note_versions v ON v.repo = n.repo AND v.note = n.no
 WHERE n.repo = ? AND v.action <> 'deleted' AND (v.thread_id IN $texts
     OR (v.thread_id IS NULL AND v.session_id IN $texts) OR ? = 1)
 """
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
-_LEFT = "SELECT 1 FROM note_versions WHERE note = ?"
+_LEFT = "SELECT 1 FROM note_versions WHERE repo = ? AND note = ?"
 
 
 def erase_notes(
@@ -393,7 +396,7 @@ def _erase_damaged(
             continue
         writer.drop(row[0], row[1])
         done += ErasureReport(note_versions=1)
-        if tx.run(_LEFT, (note,)).fetchone() is None:
+        if tx.run(_LEFT, (stems[0], note)).fetchone() is None:
             done += writer.erase(row[0])
     return done
 

@@ -167,7 +167,7 @@ _PARTS: Mapping[str, tuple[str, str, str, Callable[[Any], Iterable[str]]]] = {
 _COLUMNS: dict[str, dict[str, str]] = {
     # ``n`` counts up from 1 in each table: the places that numbers of the store follow.
     **{
-        kind.table.name: {"n": "$number", "line": "INTEGER"}
+        kind.table.name: {"n": "$place", "line": "INTEGER"}
         | {c: t.split()[0] for c, t in zip(kind.columns, kind.types, strict=True)}
         | _FOUND_BY.get(kind.name, {})
         for kind in KINDS.values()
@@ -347,19 +347,18 @@ def _found_by(kind: Kind, row: list[Any], value: Any) -> tuple[Any, ...]:
 # ── Moving ───────────────────────────────────────────────────────────────────────────
 
 _FILLED = " OR ".join(
-    f"EXISTS (SELECT 1 FROM {kind.table.name} WHERE repo = :repo)"
-    for kind in KINDS.values()
-    if kind.table.of_repo
+    f"EXISTS (SELECT 1 FROM {kind.table.name} WHERE repo = :repo)" for kind in KINDS.values()
 )
 _IDS = """
 SELECT id FROM staging.sessions UNION ALL SELECT id FROM staging.episodes
 UNION ALL SELECT node_id FROM staging.steps
 """
-_NUMBERED = (
-    *("sessions", "episodes", "nodes", "notes", "items", "steps", "vectors"),
-    *("threads", "messages", "snapshots"),
-)
-"""Tables whose rows' numbers are named by others."""
+_NUMBERED = {
+    **{name: name for name in ("sessions", "episodes", "nodes", "notes", "items", "steps")},
+    **{name: name for name in ("vectors", "threads", "messages", "snapshots")},
+    "item_vectors": "fields",
+}
+"""Tables whose rows' numbers are given here, and the staged tables with as many rows."""
 _STAMP = """
 UPDATE repos SET revision = ?, space_name = ?, space_dimensions = ? WHERE no = ?
 """
@@ -383,8 +382,7 @@ def _move(kind: Kind) -> str:
     found = {column: f"a.{column}" for column in kind.columns if column != "searched"}
     if table.name in _NUMBERED:
         found[table.number] = f":{table.name} + a.n"
-    if table.of_repo:
-        found["repo"] = ":repo"
+    found["repo"] = ":repo"
     for column, owner in kind.owners.items():
         found[column] = f":{owner.name} + {column}.n"
         source += f" $join staging.{owner.name} {column} ON {column}.{owner.key[0]} = a.{column}"
@@ -402,18 +400,19 @@ _MOVES = (
     SELECT DISTINCT :repo, key, :nodes + node FROM staging.keys ORDER BY 2, 3
     """,
     """
-    INSERT INTO message_calls (thread, call_id, seq)
-    SELECT :threads + t.n, c.call_id, a.seq FROM staging.calls c
+    INSERT INTO message_calls (repo, thread, call_id, seq)
+    SELECT :repo, :threads + t.n, c.call_id, a.seq FROM staging.calls c
     $join staging.messages a ON a.n = c.message $join staging.threads t ON t.id = a.thread
     """,
     """
     UPDATE threads SET erased = next_seq -
-        (SELECT count(*) FROM messages WHERE messages.thread = threads.no)
+        (SELECT count(*) FROM messages m WHERE m.repo = threads.repo AND m.thread = threads.no)
     WHERE repo = :repo
     """,
     """
-    INSERT INTO item_vectors (repo, item, field)
-    SELECT :repo, :items + item, field FROM staging.fields ORDER BY item
+    INSERT INTO item_vectors (seq, repo, item, field)
+    SELECT :item_vectors + row_number() OVER (ORDER BY item), :repo, :items + item, field
+    FROM staging.fields
     """,
     # An archive has no jobs: what is left to extract is due at once.
     f"""
@@ -445,7 +444,7 @@ def move(tx: Tx, repo_id: str, head: ArchiveHead) -> None:
     repo = repo_number(tx, repo_id)
     space = (head.space.name, head.space.dimensions) if head.space else (None, None)
     tx.run(_STAMP, (head.revision, *space, repo))
-    bases = {name: _base(tx, name, repo) for name in _NUMBERED}
+    bases = {name: _base(tx, name, staged, repo) for name, staged in _NUMBERED.items()}
     for statement in _MOVES:
         tx.run(statement, bases | {"repo": repo})
     _index_steps(tx, repo, bases["steps"])
@@ -455,12 +454,12 @@ def move(tx: Tx, repo_id: str, head: ArchiveHead) -> None:
             texts = [(row_of(bases[table] + n), text, decode_time(at)) for n, text, at in batch]
             put_texts(tx, repo, texts)
     words = tx.run(_NOTE_WORDS).fetchall()
-    tx.dialect.put_note_words(tx, [(bases["notes"] + n, terms) for n, terms in words])
+    tx.dialect.put_note_words(tx, repo, [(bases["notes"] + n, terms) for n, terms in words])
 
 
-def _base(tx: Tx, table: str, repo: int) -> int:
-    (count,) = tx.run(f"SELECT count(*) FROM staging.{table}").fetchone()
-    return tx.dialect.reserve(tx, table, count, [repo])
+def _base(tx: Tx, table: str, staged: str, repo: int) -> int:
+    (count,) = tx.run(f"SELECT count(*) FROM staging.{staged}").fetchone()
+    return tx.dialect.reserve(tx, table, {repo: count})[repo]
 
 
 def _index_steps(tx: Tx, repo: int, base: int) -> None:

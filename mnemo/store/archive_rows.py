@@ -54,7 +54,8 @@ class Kind:
         table: Where its rows, *d*, are.
         owners: The columns with numbers of owners, which *source* joins under these names.
         source: *d* and its owners; default: what each owner has, in the order of their ids.
-        repo: What is the repository's number.
+        repo: Whose repository is asked for: *d*, or an owner.
+        where: What else holds of the rows.
         by: The number whose order the rows have, of *d* or an owner; it comes with nothing sorted.
         order: Of the rows; default: that of the table.
         said: Of columns that are not said as they are stored, how they are said.
@@ -71,6 +72,7 @@ class Kind:
         owners: Sequence[str] | None = None,
         source: str = "",
         repo: str = "",
+        where: str = "",
         by: str = "",
         order: str = "",
         said: Mapping[str, str] | None = None,
@@ -96,18 +98,20 @@ class Kind:
         further = len(self.owners) - len(table.entity.owners)
         self._key = (*range(further), *(further + place for place in table.rows.key))
         owned = "".join(f"{o.name} {c} $join " for c, o in self.owners.items())
-        linked = "".join(f" ON d.{c} = {c}.no" for c in self.owners)
+        linked = "".join(f" ON d.repo = {c}.repo AND d.{c} = {c}.no" for c in self.owners)
         self.source = source or f"{owned}{table.name} d{linked}"
         alias, _, number = by.partition(".")
-        self.repo = repo or f"{alias or (given[0] if given else 'd')}.repo"
-        where = f"{self.repo} = ?"
+        repo = repo or alias or (given[0] if given else "d")
+        self.where = f"{repo}.repo = :repo {where}"
+        found = self.where
         if by:
             numbered = _OWNERS.get(alias, table).name
-            where = f"{by} IN (SELECT {number} FROM {numbered} WHERE repo = ?)"
+            among = f"(SELECT {number} FROM {numbered} WHERE repo = :repo)"
+            found = f"$also {alias}.repo = :repo AND {by} IN {among}"
         ids = {column: f"{column}.{owner.key[0]}" for column, owner in self.owners.items()}
         expressions = {c: f"d.{c}" for c in self.columns} | ids | dict(said or {})
         self.query = (
-            f"SELECT {', '.join(expressions.values())} FROM {self.source} WHERE {where} ORDER BY "
+            f"SELECT {', '.join(expressions.values())} FROM {self.source} WHERE {found} ORDER BY "
             + (order or by or ", ".join((*ids.values(), *(f"d.{c}" for c in table.order))))
         )
 
@@ -198,15 +202,16 @@ _ALL = (
         # It was last active when its last step was recorded, if that is later.
         said={
             "updated_at": "$greatest(d.updated_at, coalesce((SELECT recorded_at FROM steps "
-            "WHERE episode = d.episode ORDER BY idx DESC LIMIT 1), d.updated_at))"
+            "WHERE repo = d.repo AND episode = d.episode ORDER BY idx DESC LIMIT 1), d.updated_at))"
         },
     ),
     Kind("episode", tables.EPISODES, by="session.no", order="session.no, d.no"),
     Kind(
         "trajectory",
         tables.STAGED,
-        source="sessions session $join episodes episode ON episode.session = session.no "
-        "$join staged d ON d.episode = episode.no",
+        source="sessions session "
+        "$join episodes episode ON episode.repo = session.repo AND episode.session = session.no "
+        "$join staged d ON d.repo = episode.repo AND d.episode = episode.no",
         by="session.no",
         order=f"session.no, episode.no, d.{ARRIVAL}",
     ),
@@ -215,8 +220,9 @@ _ALL = (
         tables.STEPS,
         owners=("session", "episode"),
         source="steps d $join episodes episode ON episode.no = d.episode "
-        "$join sessions session ON session.no = d.session",
-        repo="d.repo",
+        "AND $also episode.repo = d.repo "
+        "$join sessions session ON session.no = d.session AND $also session.repo = d.repo",
+        repo="d",
         order="d.ordinal",
         more={"committed": _FLAG, "gone": _FLAG, **_ANNOTATION},
     ),
@@ -229,24 +235,25 @@ _ALL = (
     Kind(
         "edge",
         tables.EDGES,
-        source="nodes source $join edges d ON d.source = source.no "
-        "$join nodes target ON target.no = d.target",
+        source="nodes source $join edges d ON d.repo = source.repo AND d.source = source.no "
+        "$join nodes target ON target.no = d.target AND $also target.repo = d.repo",
         by="source.no",
         order="source.no, d.target, d.kind",
     ),
     # Messages have other numbers where they are imported: recall embeds them anew.
-    Kind("vector", tables.VECTORS, repo="d.key NOT LIKE 'message-%' AND d.repo", order="d.seq"),
+    Kind("vector", tables.VECTORS, where="AND d.key NOT LIKE 'message-%'", order="d.seq"),
     Kind("changeset", tables.CHANGESETS, order=f"d.{ARRIVAL}"),
     Kind("thread", tables.THREADS),
     Kind(
         "message",
         tables.MESSAGES,
-        source="messages d $join threads thread ON thread.no = d.thread",
-        repo="d.repo",
+        source="messages d "
+        "$join threads thread ON thread.no = d.thread AND $also thread.repo = d.repo",
+        repo="d",
         order="d.no",
         said={
-            "searched": "CASE WHEN EXISTS (SELECT 1 FROM texts x WHERE x.no = 4 * d.no + 2) "
-            "THEN 1 ELSE 0 END"
+            "searched": "CASE WHEN EXISTS (SELECT 1 FROM texts x "
+            "WHERE x.no = 4 * d.no + 2 AND $also x.repo = d.repo) THEN 1 ELSE 0 END"
         },
         more={"searched": _FLAG},
     ),
@@ -260,8 +267,8 @@ _ALL = (
     Kind(
         "note_change",
         tables.NOTE_CHANGES,
-        source="note_journal d $join notes note ON note.no = d.note",
-        repo="d.repo",
+        source="note_journal d $join notes note ON note.no = d.note AND $also note.repo = d.repo",
+        repo="d",
         order="coalesce(d.update_id, ''), d.seq",
     ),
     Kind("note_mark", tables.NOTE_MARKS, order="d.seq"),
@@ -291,7 +298,7 @@ were set; requests and tasks by what they are known by. Checkpoints, values and 
 namespace and id; items by namespace and key, expired ones too.
 """
 _COUNTS = " UNION ALL ".join(
-    f"SELECT '{kind.name}', count(*) FROM {kind.source} WHERE {kind.repo} = :repo" for kind in _ALL
+    f"SELECT '{kind.name}', count(*) FROM {kind.source} WHERE {kind.where}" for kind in _ALL
 )
 
 
@@ -304,4 +311,4 @@ def head_of(tx: Tx, repo_id: str) -> tuple[int, ArchiveHead]:
 
 
 def opened(kind: Kind, repo: int, tx: Tx) -> Result:
-    return tx.run(kind.query, (repo,))
+    return tx.run(kind.query, {"repo": repo})

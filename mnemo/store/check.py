@@ -101,7 +101,7 @@ def _no(table: str, condition: str) -> str:
 
 _OF_THREADS = (
     "message_calls",
-    *(table.name for table in tables.TABLES.values() if table.parent == "thread"),
+    *(table.name for table in tables.TABLES.values() if "thread" in table.parents),
 )
 _OF_MESSAGES = ("message_calls", "pins")
 _DOCUMENT = "CASE WHEN v.key LIKE '%#_' THEN substr(v.key, 1, length(v.key) - 2) ELSE v.key END"
@@ -112,20 +112,24 @@ CASE WHEN {_DOCUMENT} LIKE '%/observation' THEN substr(v.key, 1, length({_DOCUME
 """
 _NUMBER = f"CASE WHEN v.key LIKE 'message-%' THEN CAST(substr({_OWNER}, 9) AS BIGINT) END"
 DANGLING_VECTORS = f"""
-vectors v WHERE {_no("nodes n", f"n.repo = v.repo AND n.id IN (v.key, {_OWNER})")}
+v WHERE {_no("nodes n", f"n.repo = v.repo AND n.id IN (v.key, {_OWNER})")}
 AND {_no("steps t", f"t.repo = v.repo AND t.node_id = {_OWNER} AND t.gone = 0")}
 AND {_no("messages m", f"m.repo = v.repo AND m.no = {_NUMBER}")}
 """
-"""The vectors whose owner is gone, behind FROM."""
+"""Which vectors have no owner any more, behind their table."""
 _REPO = "v JOIN repos r ON r.no = v.repo"
-_NOTE = "v JOIN notes n ON n.no = v.note"
+_THREAD = "no = x.thread AND $also repo = x.repo"
+_MESSAGE = "m.repo = x.repo AND m.thread = x.thread AND m.seq = x.seq"
+_SNAPSHOT = "s.repo = o.repo AND s.thread = o.thread AND s.id = o.snapshot_id"
+_END = "no = e.{} AND $also repo = e.repo"
+_NOTE = "v JOIN notes n ON n.no = v.note AND $also n.repo = v.repo"
 _UNREPLACED = """
 SELECT c.id FROM {0} c WHERE c.{1} IS NOT NULL
-AND NOT EXISTS (SELECT 1 FROM {0} o WHERE o.thread = c.thread AND o.id = c.{1})
+AND NOT EXISTS (SELECT 1 FROM {0} o WHERE o.repo = c.repo AND o.thread = c.thread AND o.id = c.{1})
 """
 
 _CHECKS: tuple[tuple[str, str, str], ...] = (
-    ("vectors whose node, step or message is gone", "v.key", DANGLING_VECTORS),
+    ("vectors whose node, step or message is gone", "v.key", f"vectors AS {DANGLING_VECTORS}"),
     *(
         (f"{what} of a wrong length", example, f"{rows} WHERE length(v.vector) <> 4 * {dimensions}")
         for what, example, rows, dimensions in (
@@ -139,12 +143,13 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
         "vectors whose item or its text is gone",
         "v.field",
         "item_vectors v WHERE "
-        + _no("items i", "i.no = v.item AND i.repo = v.repo AND v.field IN $firsts(i.texts)"),
+        + _no("items i", "i.no = v.item AND $also i.repo = v.repo AND v.field IN $firsts(i.texts)"),
     ),
     (
         "edges whose end is gone",
         "e.kind",
-        f"edges e WHERE {_no('nodes', 'no = e.source')} OR {_no('nodes', 'no = e.target')}",
+        "edges e WHERE "
+        + " OR ".join(_no("nodes", _END.format(end)) for end in ("source", "target")),
     ),
     (
         "committed steps without their node",
@@ -155,42 +160,45 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
     (
         "sessions that are ready without a staged changeset",
         "s.id",
-        """sessions s JOIN episodes e ON e.no = s.episode
+        """sessions s JOIN episodes e ON e.no = s.episode AND $also e.repo = s.repo
         WHERE s.state = 'ready' AND e.changeset IS NULL""",
     ),
     (
         "sessions whose episode does not fit their state",
         "s.id",
-        """sessions s LEFT JOIN episodes e ON e.no = s.episode WHERE e.no IS NULL
+        """sessions s LEFT JOIN episodes e ON e.no = s.episode AND $also e.repo = s.repo
+        WHERE e.no IS NULL
         OR (s.state = 'idle') <> (e.status IN ('committed', 'discarded'))
         OR (s.state = 'collecting') <> (e.status = 'open')""",
     ),
     (
         "episodes of another repository than their session",
         "e.id",
-        "episodes e JOIN sessions s ON s.no = e.session WHERE e.repo <> s.repo",
+        f"episodes e WHERE {_no('sessions', 'no = e.session AND $also repo = e.repo')}",
     ),
     (
         "staged results of episodes that are over",
         "g.key",
-        """staged g LEFT JOIN episodes e ON e.no = g.episode
+        """staged g LEFT JOIN episodes e ON e.no = g.episode AND $also e.repo = g.repo
         WHERE e.no IS NULL OR e.status IN ('committed', 'discarded')""",
     ),
     (
         "episodes with a gap in their steps",
         "episode",
-        """(SELECT episode FROM steps GROUP BY episode HAVING max(idx) + 1 <> count(*)) x
-        WHERE episode NOT IN (SELECT no FROM episodes WHERE erased > 0)""",
+        """(SELECT t.episode FROM steps t
+            LEFT JOIN episodes e ON e.no = t.episode AND $also e.repo = t.repo
+            WHERE coalesce(e.erased, 0) = 0 GROUP BY t.repo, t.episode
+            HAVING max(t.idx) + 1 <> count(*)) x""",
     ),
     *(
-        (f"{table} of no thread", "x.thread", f"{table} x WHERE {_no('threads', 'no = x.thread')}")
+        (f"{table} of no thread", "x.thread", f"{table} x WHERE {_no('threads', _THREAD)}")
         for table in _OF_THREADS
     ),
     *(
         (
             f"{table} without their message",
             "x.seq",
-            f"{table} x WHERE {_no('messages m', 'm.thread = x.thread AND m.seq = x.seq')}",
+            f"{table} x WHERE {_no('messages m', _MESSAGE)}",
         )
         for table in _OF_MESSAGES
     ),
@@ -198,8 +206,8 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
         "threads with a gap in their seqs",
         "t.id",
         """threads t WHERE t.next_seq <>
-        t.erased + (SELECT count(*) FROM messages m WHERE m.thread = t.no)
-        OR EXISTS (SELECT 1 FROM messages m WHERE m.thread = t.no
+        t.erased + (SELECT count(*) FROM messages m WHERE m.repo = t.repo AND m.thread = t.no)
+        OR EXISTS (SELECT 1 FROM messages m WHERE m.repo = t.repo AND m.thread = t.no
                    AND (m.seq < 0 OR m.seq >= t.next_seq))""",
     ),
     (
@@ -210,26 +218,27 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
     (
         "messages of another repository than their thread",
         "m.id",
-        "messages m JOIN threads t ON t.no = m.thread WHERE m.repo <> t.repo",
+        f"messages m WHERE {_no('threads', 'no = m.thread AND $also repo = m.repo')}",
     ),
     (
         "snapshots of another repository than their thread",
         "n.id",
-        "snapshots n JOIN threads t ON t.no = n.thread WHERE n.repo <> t.repo",
+        f"snapshots n WHERE {_no('threads', 'no = n.thread AND $also repo = n.repo')}",
     ),
     (
         "outcomes that do not follow each other",
         "id",
         """(SELECT t.id, o.from_seq, o.to_seq,
-                lag(o.to_seq) OVER (PARTITION BY o.thread, o.epoch ORDER BY o.from_seq) AS before
-         FROM outcomes o JOIN threads t ON t.no = o.thread) x
+                lag(o.to_seq)
+                OVER (PARTITION BY o.repo, o.thread, o.epoch ORDER BY o.from_seq) AS before
+         FROM outcomes o JOIN threads t ON t.no = o.thread AND $also t.repo = o.repo) x
         WHERE to_seq < from_seq OR before + 1 <> from_seq""",
     ),
     (
         "outcomes whose snapshot is gone",
         "o.snapshot_id",
         f"""outcomes o WHERE o.snapshot_id IS NOT NULL
-        AND {_no("snapshots s", "s.thread = o.thread AND s.id = o.snapshot_id")}""",
+        AND {_no("snapshots s", _SNAPSHOT)}""",
     ),
     (
         "summaries whose replacement is gone",
@@ -241,7 +250,7 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
         "goals whose root is gone",
         "g.id",
         f"""goals g WHERE g.parent_id IS NOT NULL
-        AND {_no("goals r", "r.thread = g.thread AND r.id = g.parent_id")}""",
+        AND {_no("goals r", "r.repo = g.repo AND r.thread = g.thread AND r.id = g.parent_id")}""",
     ),
     (
         "checkpoints without the value of a channel",
@@ -259,7 +268,10 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
         "records that came to mind in no turn",
         "x.record",
         "surfaced_records x WHERE "
-        + _no("surfaced s", "s.thread = x.thread AND s.epoch = x.epoch AND s.seq = x.seq"),
+        + _no(
+            "surfaced s",
+            "s.repo = x.repo AND s.thread = x.thread AND s.epoch = x.epoch AND s.seq = x.seq",
+        ),
     ),
 )
 """What must not be there, the column of an example, and the rows where it is."""
@@ -271,19 +283,21 @@ def _disagreements(tx: Tx) -> Iterator[str]:
         count, found = tx.run(query).fetchone()
         if count:
             yield f"{count} {what}, e.g. {found}"
-    known = set(tx.run("SELECT thread, call_id, seq FROM message_calls"))
+    known = set(tx.run("SELECT repo, thread, call_id, seq FROM message_calls"))
     calls = CALLS.all(tx.run(CALLING.format("tool_calls IS NOT NULL")), [])
     unknown = [call for made in calls for call in made if call not in known]
     if unknown:
         what = "messages whose calls are not known by their ids"
-        yield f"{len(unknown)} {what}, e.g. {unknown[0][1]}"
+        yield f"{len(unknown)} {what}, e.g. {unknown[0][2]}"
 
 
 # Where messages were erased, those that are left may end before the thread does.
 _NEXT = """
 $greatest(
-    erased + (SELECT count(*) FROM messages m WHERE m.thread = threads.no),
-    (SELECT coalesce(max(m.seq) + 1, 0) FROM messages m WHERE m.thread = threads.no)
+    erased + (SELECT count(*) FROM messages m
+              WHERE m.repo = threads.repo AND m.thread = threads.no),
+    (SELECT coalesce(max(m.seq) + 1, 0) FROM messages m
+     WHERE m.repo = threads.repo AND m.thread = threads.no)
 )
 """
 _ADVANCE = f"""
@@ -295,7 +309,7 @@ WHERE repo = ? AND subject = ? AND kind = 'extract' AND state = 'done' AND EXIST
     (SELECT 1 FROM threads t
      WHERE t.repo = jobs.repo AND t.id = jobs.subject AND t.extracted_seq < t.next_seq)
 """
-_DROP_DANGLING = f"DELETE FROM vectors WHERE seq IN (SELECT v.seq FROM {DANGLING_VECTORS})"
+_DROP_DANGLING = f"DELETE FROM vectors AS {DANGLING_VECTORS}"
 
 
 def repair_store(tx: Tx, now: datetime) -> list[str]:

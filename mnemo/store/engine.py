@@ -79,9 +79,18 @@ def thread_lock(repo_id: str, thread_id: str) -> tuple[str, str]:
     return ("thread", f"{repo_id}\0{thread_id}")
 
 
+WHOLE = "repository"
+"""The kind of lock that keeps out all other writers of a repository, and none of another one."""
+
+
 def repository_locks(repo_id: str) -> Locks:
-    """What a writer names that changes all of a repository but its sessions."""
-    return [(kind, repo_id) for kind in GUARDS if kind not in ("session", "owner")]
+    """What a writer names that may change anything of a repository; such a write may take long."""
+    return [(WHOLE, repo_id)]
+
+
+def repositories_of(locks: Locks) -> frozenset[str]:
+    """The ids of the repositories that *locks* are of."""
+    return frozenset(id.partition("\0")[0] for kind, id in locks if kind != "owner")
 
 
 class Snapshot(Protocol):
@@ -398,7 +407,10 @@ class GroupWriter(ABC):
 
     @abstractmethod
     def _write(self, batch: list[Unit]) -> None:
-        """Run *batch* in one transaction; each unit has its result or exception then."""
+        """
+        Run *batch* in one transaction; each unit has its result or exception then. A unit whose
+        caller somebody else will wake leaves *batch*.
+        """
 
     @abstractmethod
     def _run_in_savepoint(self, units: list[Unit]) -> bool:

@@ -119,10 +119,11 @@ _CHUNK = 500
 _DIGESTS = "SELECT DISTINCT digest FROM segments WHERE digest IS NOT NULL"
 
 NEXT_REVISION = "UPDATE repos SET revision = revision + 1 WHERE no = ?"
-_REPO = "SELECT id, no, revision, space_name, space_dimensions FROM repos WHERE id = ?"
+_REPO = "SELECT id, no, revision, space_name, space_dimensions FROM repos WHERE no = ?"
 _REPOS: Rows[Any] = Rows("repos", "s i i s? i?", tuple)
-_ADD_REPO = "INSERT INTO repos (id) VALUES (?) ON CONFLICT (id) DO NOTHING"
-_FIND_REPO = "SELECT no FROM repos WHERE id = ?"
+_ADD_NAME = "INSERT INTO $names (id) VALUES (?) ON CONFLICT (id) DO NOTHING"
+_ADD_REPO = "INSERT INTO repos (no, id) VALUES (?, ?) ON CONFLICT DO NOTHING"
+_FIND_REPO = "SELECT no FROM $names WHERE id = ?"
 _FIND_THREAD = "SELECT no FROM threads WHERE repo = ? AND id = ?"
 
 
@@ -145,9 +146,16 @@ def listed(values: Iterable[int | str]) -> str:
     return json.dumps([value for value in values if not isinstance(value, bytes)])
 
 
+def found_repo(tx: Tx, repo_id: str) -> int:
+    """The repository's number; 0: it was never written."""
+    row = tx.run(_FIND_REPO, (repo_id,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
 def repo_row(tx: Tx, repo_id: str) -> tuple[int, int, str | None, int | None]:
     """Number (0: never written), revision, and the embedding space's name and dimensions."""
-    row = tx.run(_REPO, (repo_id,)).fetchone()
+    number = found_repo(tx, repo_id)
+    row = tx.run(_REPO, (number,)).fetchone() if number else None
     return _REPOS.one(row)[1:] if row is not None else (0, 0, None, None)
 
 
@@ -169,11 +177,12 @@ def snapshot_row(no: int) -> int:
 
 def repo_number(tx: Tx, repo_id: str) -> int:
     """The repository's row number, entered at its first write."""
-    row = tx.run(_FIND_REPO, (repo_id,)).fetchone()
-    if row is None:
-        tx.run(_ADD_REPO, (repo_id,))
-        row = tx.run(_FIND_REPO, (repo_id,)).fetchone()
-    return int(row[0])
+    number = found_repo(tx, repo_id)
+    if not number:
+        tx.run(_ADD_NAME, (repo_id,))
+        number = found_repo(tx, repo_id)
+        tx.run(_ADD_REPO, (number, repo_id))
+    return number
 
 
 def thread_number(tx: Tx, repo: int, id: str) -> int | None:

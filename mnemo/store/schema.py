@@ -16,14 +16,13 @@ _REGISTERS = (
     # text_puts: how many there ever were.
     # turn: the changeset that is written next, until a time.
     """CREATE TABLE repos (
-       no $lasting, id TEXT NOT NULL, revision INTEGER NOT NULL DEFAULT 0,
+       no $repo, id TEXT NOT NULL, revision INTEGER NOT NULL DEFAULT 0,
        space_name TEXT, space_dimensions INTEGER,
        next_space_name TEXT, next_space_dimensions INTEGER,
        text_count INTEGER NOT NULL DEFAULT 0, text_words INTEGER NOT NULL DEFAULT 0,
        text_puts INTEGER NOT NULL DEFAULT 0,
        unspaced_count INTEGER NOT NULL DEFAULT 0, unspaced_triples INTEGER NOT NULL DEFAULT 0,
        turn TEXT, turn_until REAL)""",
-    "CREATE UNIQUE INDEX idx_repos_id ON repos (id)",
     # Salted digests of erased ids, kept after an erasure.
     "CREATE TABLE erased (digest BLOB PRIMARY KEY) $clustered",
 )
@@ -41,11 +40,11 @@ _JOURNAL = (
     "CREATE INDEX sessions_thread ON sessions (repo, thread_id) WHERE thread_id IS NOT NULL",
     tables.EPISODES.ddl,
     "CREATE UNIQUE INDEX idx_episodes_id ON episodes (repo, id)",
-    "CREATE INDEX idx_episodes_session ON episodes (session)",
+    "CREATE INDEX idx_episodes_session ON episodes (repo, session)",
     tables.STAGED.ddl,
     tables.STEPS.ddl,
-    "CREATE UNIQUE INDEX steps_place ON steps (episode, idx)",
-    "CREATE UNIQUE INDEX steps_key ON steps (session, key) WHERE key IS NOT NULL",
+    "CREATE UNIQUE INDEX steps_place ON steps (repo, episode, idx)",
+    "CREATE UNIQUE INDEX steps_key ON steps (repo, session, key) WHERE key IS NOT NULL",
     "CREATE UNIQUE INDEX steps_node ON steps (repo, node_id)",
     "CREATE INDEX steps_followed ON steps (repo, ordinal)",
     "CREATE INDEX steps_message ON steps (repo, thread, message) WHERE thread IS NOT NULL",
@@ -58,11 +57,11 @@ _GRAPH = (
     """CREATE INDEX nodes_superseded ON nodes (repo, superseded_by)
        WHERE superseded_by IS NOT NULL""",
     tables.EDGES.ddl,
-    "CREATE INDEX idx_edges_target ON edges (target)",
+    "CREATE INDEX idx_edges_target ON edges (repo, target)",
     """CREATE TABLE node_keys (
        repo INTEGER NOT NULL, key TEXT NOT NULL, node INTEGER NOT NULL,
        PRIMARY KEY (repo, key, node)) $clustered""",
-    "CREATE INDEX idx_node_keys_node ON node_keys (node)",
+    "CREATE INDEX idx_node_keys_node ON node_keys (repo, node)",
     tables.VECTORS.ddl,
     "CREATE INDEX idx_vectors_repo_seq ON vectors (repo, seq)",
     # Vectors of another space, waiting for a repository's switch to it.
@@ -85,29 +84,29 @@ _GRAPH = (
 _CONVERSATIONS = (
     tables.THREADS.ddl,
     tables.MESSAGES.ddl,
-    "CREATE UNIQUE INDEX messages_place ON messages (thread, seq)",
-    "CREATE UNIQUE INDEX messages_id ON messages (thread, id)",
+    "CREATE UNIQUE INDEX messages_place ON messages (repo, thread, seq)",
+    "CREATE UNIQUE INDEX messages_id ON messages (repo, thread, id)",
     "CREATE INDEX messages_followed ON messages (repo, no)",
-    "CREATE INDEX messages_system ON messages (thread, seq) WHERE role = 'system'",
-    "CREATE INDEX messages_user ON messages (thread, seq) WHERE role = 'user'",
-    """CREATE INDEX messages_answers ON messages (thread, tool_call_id)
+    "CREATE INDEX messages_system ON messages (repo, thread, seq) WHERE role = 'system'",
+    "CREATE INDEX messages_user ON messages (repo, thread, seq) WHERE role = 'user'",
+    """CREATE INDEX messages_answers ON messages (repo, thread, tool_call_id)
        WHERE tool_call_id IS NOT NULL""",
     # Which message makes a call; who answers it is in the messages themselves.
     """CREATE TABLE message_calls (
-       thread INTEGER NOT NULL, call_id TEXT NOT NULL, seq INTEGER NOT NULL,
-       PRIMARY KEY (thread, call_id, seq)) $clustered""",
+       repo INTEGER NOT NULL, thread INTEGER NOT NULL, call_id TEXT NOT NULL,
+       seq INTEGER NOT NULL, PRIMARY KEY (repo, thread, call_id, seq)) $clustered""",
     tables.COMPACTIONS.ddl,
-    "CREATE INDEX compactions_range ON compactions (thread, epoch, start_seq, end_seq, id)",
-    """CREATE INDEX compactions_live ON compactions (thread, epoch, start_seq, end_seq, id)
+    "CREATE INDEX compactions_range ON compactions (repo, thread, epoch, start_seq, end_seq, id)",
+    """CREATE INDEX compactions_live ON compactions (repo, thread, epoch, start_seq, end_seq, id)
        WHERE superseded_by IS NULL""",
     tables.SNAPSHOTS.ddl,
     "CREATE INDEX snapshots_id ON snapshots (repo, id)",
-    "CREATE INDEX snapshots_range ON snapshots (thread, epoch, from_seq, to_seq, id)",
-    """CREATE INDEX snapshots_live ON snapshots (thread, epoch, from_seq, to_seq, id)
+    "CREATE INDEX snapshots_range ON snapshots (repo, thread, epoch, from_seq, to_seq, id)",
+    """CREATE INDEX snapshots_live ON snapshots (repo, thread, epoch, from_seq, to_seq, id)
        WHERE covered_by IS NULL""",
     tables.OUTCOMES.ddl,
     tables.GOALS.ddl,
-    "CREATE INDEX goals_active ON goals (thread, epoch, id) WHERE status = 'active'",
+    "CREATE INDEX goals_active ON goals (repo, thread, epoch, id) WHERE status = 'active'",
     tables.PINS.ddl,
     tables.SURFACED.ddl,
     # Where a record was shown, so that what showed it can go with it.
@@ -123,8 +122,9 @@ _NOTES = (
     "CREATE INDEX note_journal_update ON note_journal (repo, update_id)",
     # Of the version and the embedding space that it names; any other is owed.
     """CREATE TABLE note_vectors (
-       note $number, version INTEGER NOT NULL, space TEXT NOT NULL,
-       dimensions INTEGER NOT NULL, vector BLOB NOT NULL)""",
+       repo INTEGER NOT NULL, note INTEGER NOT NULL, version INTEGER NOT NULL,
+       space TEXT NOT NULL, dimensions INTEGER NOT NULL, vector BLOB NOT NULL,
+       PRIMARY KEY (repo, note))""",
     tables.NOTE_MARKS.ddl,
     tables.NOTE_REQUESTS.ddl,
     tables.NOTE_TASKS.ddl,
@@ -138,9 +138,9 @@ _ITEMS = (
     "CREATE INDEX items_expiry ON items (repo, expires_at) WHERE expires_at IS NOT NULL",
     # A vector per text of an item; NULL: it is owed. A new one has a new number: indexes follow.
     """CREATE TABLE item_vectors (
-       seq $lasting, repo INTEGER NOT NULL, item INTEGER NOT NULL, field TEXT NOT NULL,
-       vector BLOB)""",
-    "CREATE UNIQUE INDEX item_vectors_field ON item_vectors (item, field)",
+       seq $followed, repo INTEGER NOT NULL, item INTEGER NOT NULL, field TEXT NOT NULL,
+       vector BLOB $keyed(seq))""",
+    "CREATE UNIQUE INDEX item_vectors_field ON item_vectors (repo, item, field)",
     "CREATE INDEX item_vectors_repo ON item_vectors (repo, seq)",
     "CREATE INDEX item_vectors_owed ON item_vectors (repo, seq) WHERE vector IS NULL",
 )
@@ -177,4 +177,14 @@ def of_development(found: object) -> StoreError:
         "for each of `mnemo repos --store OLD`, then `scripts/convert_archive.py REPO.jsonl "
         "NEW.jsonl`, and with this one `mnemo import NEW.jsonl --repo REPO --store NEW`; it was "
         "not touched"
+    )
+
+
+def of_preview() -> StoreError:
+    """The refusal of a store whose rows a preview of the first release laid out otherwise."""
+    return StoreError(
+        "a preview of mnemo made the store, before rows named their repository: with the mnemo "
+        "that wrote it run `mnemo export REPO.jsonl --repo REPO --store OLD` for each of "
+        "`mnemo repos --store OLD`, and with this one `mnemo import REPO.jsonl --repo REPO "
+        "--store NEW`; it was not touched"
     )

@@ -100,10 +100,9 @@ class Table(Generic[T]):
     Where an entity is kept.
 
     Args:
-        parent: The column with the number of what it belongs to; ``repo`` where the entity has
-            no owner.
-        also: Further columns with numbers of its owners, which are part of its key.
-        number: Its own number, as DDL: ``$number``, or ``$lasting`` if none is given twice.
+        owners: The columns with the numbers of what it belongs to within its repository, which
+            are part of its key.
+        number: Its own number, as DDL: ``$number``, or another word of ``store.tx``.
         extra: Columns that the entity does not know, as DDL.
         columns: Names of columns, where they are not the fields'.
         last: Fields that may be long, behind all others: what is counted and filtered by is
@@ -116,7 +115,7 @@ class Table(Generic[T]):
         live: The condition for what still counts; *live_index* finds that in order.
 
     Attributes:
-        of_repo: Whether its rows name the repository.
+        parents: The repository's number, which every row names, and the *owners*.
         columns: Every column of the entity's fields, but for the owners'; *types* likewise.
         rows: Reads the ids of its owners (if there are any) and those columns, in that order;
             *words* says what they hold, as ``Rows`` takes it.
@@ -129,8 +128,7 @@ class Table(Generic[T]):
         name: str,
         entity: Entity[T],
         *,
-        parent: str = "repo",
-        also: Sequence[str] = (),
+        owners: Sequence[str] = (),
         number: str = "",
         extra: Sequence[str] = (),
         columns: Mapping[str, str] | None = None,
@@ -143,25 +141,24 @@ class Table(Generic[T]):
         live: str = "",
         live_index: str = "",
     ) -> None:
-        self.name, self.entity, self.parent = name, entity, parent
+        self.name, self.entity = name, entity
         self.number = number.partition(" ")[0]
-        self.parents = (parent, *also)
-        self.of_repo = any(c.startswith("repo ") for c in (*extra, f"{parent} INTEGER NOT NULL"))
+        self.parents = ("repo", *owners)
         self.live, self.live_index, self.arrival = live, live_index, arrival
         named = columns or {}
         kept = [replace(f, optional=f.optional or f.name in nullable) for f in entity.fields]
-        owners = [f for f in kept if f.name in entity.owners]
+        named_by = [f for f in kept if f.name in entity.owners]
         own = [f for f in kept if f.name not in (*entity.owners, *without)]
         fields = sorted(own, key=lambda f: last.index(f.name) + 1 if f.name in last else 0)
         self.columns = tuple(named.get(f.name, f.name) for f in fields)
         self.types = [_sql(f) for f in fields]
         self.key = tuple(named.get(field, field) for field in entity.key)
         self.order = tuple(named.get(field, field) for field in entity.order)
-        self._owners = getter(f.path for f in owners)
+        self._owners = getter(f.path for f in named_by)
         self._get = getter(f.path for f in fields)
         self._stores = _converters(_STORE, fields)
-        self._names = [f.name for f in (*owners, *fields)]
-        self._loads = dict(_converters(_LOAD, (*owners, *fields)))
+        self._names = [f.name for f in (*named_by, *fields)]
+        self._loads = dict(_converters(_LOAD, (*named_by, *fields)))
         self.judges: dict[str, Rule] = {
             column: judge
             for column, field in zip(self.columns, fields, strict=True)
@@ -174,8 +171,9 @@ class Table(Generic[T]):
         self.read = self._compiled(entity.make)
         """The value of a row as ``rows`` expects it, unless it is damaged."""
         self._ddl = (number, extra, constraint, rowid)
-        self.words = " ".join(_word(f) for f in (*owners, *fields))
-        key = [*range(len(owners)), *(self.columns.index(c) + len(owners) for c in self.key)]
+        self.words = " ".join(_word(f) for f in (*named_by, *fields))
+        first = len(named_by)
+        key = [*range(first), *(self.columns.index(c) + first for c in self.key)]
         self.rows: Rows[T] = Rows(name, self.words, self.read, key=key or [0])
 
     # ── Values ───────────────────────────────────────────────────────────────────────
@@ -214,7 +212,9 @@ class Table(Generic[T]):
         said += [f"{column} {type}" for column, type in zip(self.columns, self.types, strict=True)]
         if constraint:
             said.append(f"{constraint} ({', '.join((*self.parents, *self.key))})")
-        return f"CREATE TABLE {self.name} ({', '.join(said)}){'' if rowid else ' $clustered'}"
+        keyed = f"$keyed({self.number})" if number else ""
+        clustered = "" if rowid else " $clustered"
+        return f"CREATE TABLE {self.name} ({', '.join(said)}{keyed}){clustered}"
 
     def of(self, alias: str) -> str:
         """``columns`` of the table called *alias* in a query."""
@@ -222,8 +222,9 @@ class Table(Generic[T]):
 
     @cached_property
     def select(self) -> str:
-        """Select ``columns`` of a parent's rows; conditions and an order may follow."""
-        return f"SELECT {', '.join(self.columns)} FROM {self.name} WHERE {self.parent} = ?"
+        """Select ``columns`` of what *parents* have; conditions and an order may follow."""
+        found = " AND ".join(f"{parent} = ?" for parent in self.parents)
+        return f"SELECT {', '.join(self.columns)} FROM {self.name} WHERE {found}"
 
     @cached_property
     def insert(self) -> str:
@@ -261,39 +262,46 @@ class Table(Generic[T]):
 
     # ── Rows ─────────────────────────────────────────────────────────────────────────
 
-    def get(self, tx: Tx, parent: int, *key: object) -> T | None:
+    def get(self, tx: Tx, repo: int, *key: object) -> T | None:
         """The value of this key, of an entity without owners. *Raises* ``StoreCorrupt``."""
         statement = self.select + "".join(f" AND {column} = ?" for column in self.key)
-        row = tx.run(statement, (parent, *key)).fetchone()
+        row = tx.run(statement, (repo, *key)).fetchone()
         return None if row is None else self.rows.one(row)
 
-    def add(self, tx: Tx, parent: int, value: T) -> None:
-        tx.run(self.insert, (parent, *self.values(value)))
+    # *owners*: The numbers of what it belongs to.
 
-    def add_once(self, tx: Tx, parent: int, value: T) -> None:
-        tx.run(f"{self.insert} ON CONFLICT DO NOTHING", (parent, *self.values(value)))
+    def add(self, tx: Tx, repo: int, value: T) -> None:
+        tx.run(self.insert, (repo, *self.values(value)))
 
-    def put(self, tx: Tx, parent: int, value: T) -> None:
-        tx.run(self.upsert, (parent, *self.values(value)))
+    def add_once(self, tx: Tx, repo: int, value: T) -> None:
+        tx.run(f"{self.insert} ON CONFLICT DO NOTHING", (repo, *self.values(value)))
 
-    def drop(self, tx: Tx, parent: int, value: T) -> None:
+    def put(self, tx: Tx, repo: int, value: T, *owners: int) -> None:
+        tx.run(self.upsert, (repo, *owners, *self.values(value)))
+
+    def drop(self, tx: Tx, repo: int, value: T, *owners: int) -> None:
         named = dict(zip(self.columns, self.values(value), strict=True))
-        found = " AND ".join(f"{column} = ?" for column in (self.parent, *self.key))
-        tx.run(f"DELETE FROM {self.name} WHERE {found}", (parent, *(named[c] for c in self.key)))
+        found = " AND ".join(f"{column} = ?" for column in (*self.parents, *self.key))
+        values = (repo, *owners, *(named[c] for c in self.key))
+        tx.run(f"DELETE FROM {self.name} WHERE {found}", values)
 
     def all(
         self,
         tx: Tx,
-        parent: int,
+        repo: int,
+        number: int,
         owner: str,
         *,
         epoch: int | None = None,
         live: bool = False,
         newest: int | None = None,
     ) -> list[T]:
-        """Those of *owner*, ascending; the last *newest* of those that the rest allows."""
+        """
+        Those of *owner*, which has *number*, ascending; the last *newest* of those that the rest
+        allows.
+        """
         query = self.query(epoch=epoch, live=live, newest=newest)
-        values = [parent, *(value for value in (epoch, newest) if value is not None)]
+        values = [repo, number, *(value for value in (epoch, newest) if value is not None)]
         found = self.rows.all((owner, *row) for row in tx.run(query, values))
         return found if newest is None else found[::-1]
 

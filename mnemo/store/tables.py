@@ -70,7 +70,8 @@ class _Nodes(Table[StoredNode]):
     Nodes: what a node says is in its body, whatever its type.
 
     *whole* reads id, type, body and, where there is one, the vector; *counted* are the columns that
-    *counts* reads, id and metadata. *change*: Sets ``said`` and revision of a node, by its number.
+    *counts* reads, id and metadata. *change*: Sets ``said`` and revision of a
+    node, by its number and repository.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -85,7 +86,7 @@ class _Nodes(Table[StoredNode]):
         said = [c for c in self.columns if c not in ("id", "type", *counts.columns)]
         self._said = itemgetter(*map(self.columns.index, said))
         assigned = ", ".join(f"{column} = ?" for column in (*said, "revision"))
-        self.change = f"UPDATE {self.name} SET {assigned} WHERE no = ?"
+        self.change = f"UPDATE {self.name} SET {assigned} WHERE no = ? AND $also repo = ?"
 
     def said(self, node: Node) -> tuple[Any, ...]:
         """What changes with what *node* says."""
@@ -102,10 +103,9 @@ _SUBGOAL = ANNOTATIONS.columns.index("subgoal")
 STEPS = _Steps(
     "steps",
     entities.STEP,
-    parent="episode",
-    number="ordinal $lasting",
+    owners=("episode",),
+    number="ordinal $followed",
     extra=(
-        "repo INTEGER NOT NULL",
         "session INTEGER NOT NULL",
         "recorded_at TEXT NOT NULL",
         "committed INTEGER NOT NULL DEFAULT 0",
@@ -129,17 +129,17 @@ SESSIONS = Table(
 EPISODES = Table(
     "episodes",
     entities.EPISODE,
-    parent="session",
+    owners=("session",),
     number="no $number",
-    extra=("erased INTEGER NOT NULL DEFAULT 0", "repo INTEGER NOT NULL DEFAULT 0"),
+    extra=("erased INTEGER NOT NULL DEFAULT 0",),
     nullable=("changeset_steps", "receipt_nodes"),
     constraint="",
 )
-STAGED = Table("staged", entities.STAGED, parent="episode", arrival=True)
+STAGED = Table("staged", entities.STAGED, owners=("episode",), arrival=True)
 
 # ── Graph ────────────────────────────────────────────────────────────────────────────
 
-_FOLLOWED = "seq $lasting"
+_FOLLOWED = "seq $followed"
 
 NODES = _Nodes(
     "nodes",
@@ -149,7 +149,7 @@ NODES = _Nodes(
     last=("body",),
     constraint="",
 )
-EDGES = Table("edges", entities.EDGE, parent="source", also=("target",), rowid=False)
+EDGES = Table("edges", entities.EDGE, owners=("source", "target"), rowid=False)
 VECTORS = Table("vectors", entities.VECTOR, number=_FOLLOWED, constraint="UNIQUE")
 REMOVALS = Table("removals", entities.REMOVAL, number=_FOLLOWED, constraint="")
 CHANGESETS = Table("changesets", entities.CHANGESET_APPLIED, arrival=True)
@@ -173,9 +173,8 @@ THREADS = Table(
 MESSAGES = _Messages(
     "messages",
     entities.MESSAGE,
-    parent="thread",
-    number=_NUMBERED,
-    extra=("repo INTEGER NOT NULL",),
+    owners=("thread",),
+    number="no $followed",
     columns={"token_count": "tokens"},
     last=("content", "tool_calls", "metadata", "extra"),
     constraint="",
@@ -183,7 +182,7 @@ MESSAGES = _Messages(
 COMPACTIONS = Table(
     "compactions",
     entities.COMPACTION,
-    parent="thread",
+    owners=("thread",),
     number=_NUMBERED,
     columns={"summary_text": "text", "token_count": "tokens"},
     last=("summary_text",),
@@ -194,20 +193,19 @@ COMPACTIONS = Table(
 SNAPSHOTS = Table(
     "snapshots",
     entities.SNAPSHOT,
-    parent="thread",
+    owners=("thread",),
     number=_NUMBERED,
-    extra=("repo INTEGER NOT NULL DEFAULT 0",),
     columns={"token_count": "tokens"},
     last=("text",),
     constraint="UNIQUE",
     live="covered_by IS NULL",
     live_index="snapshots_live",
 )
-OUTCOMES = Table("outcomes", entities.OUTCOME, parent="thread", rowid=False)
+OUTCOMES = Table("outcomes", entities.OUTCOME, owners=("thread",), rowid=False)
 GOALS = Table(
     "goals",
     entities.GOAL,
-    parent="thread",
+    owners=("thread",),
     last=("description",),
     live="status = 'active'",
     live_index="goals_active",
@@ -215,11 +213,11 @@ GOALS = Table(
 PINS = Table(
     "pins",
     entities.PIN,
-    parent="thread",
+    owners=("thread",),
     columns={"token_count": "tokens"},
     last=("excerpt",),
 )
-SURFACED = Table("surfaced", entities.SURFACED, parent="thread")
+SURFACED = Table("surfaced", entities.SURFACED, owners=("thread",))
 _DERIVED: Mapping[type, Table[Any]] = {
     table.entity.kind: table for table in (COMPACTIONS, SNAPSHOTS, OUTCOMES, GOALS, PINS, SURFACED)
 }
@@ -233,14 +231,13 @@ def table_of(kind: type[D]) -> Table[D]:
 
 # A deleted note keeps its row without texts, so that its versions go on counting.
 NOTES = Table("notes", entities.NOTE, number="no $number", constraint="UNIQUE")
-NOTE_VERSIONS = Table("note_versions", entities.NOTE_VERSION, parent="note", rowid=False)
+NOTE_VERSIONS = Table("note_versions", entities.NOTE_VERSION, owners=("note",), rowid=False)
 # Outlives versions that are dropped: it says what an update did, not what it wrote.
 NOTE_CHANGES = Table(
     "note_journal",
     entities.NOTE_CHANGE,
-    parent="note",
+    owners=("note",),
     number="seq $number",
-    extra=("repo INTEGER NOT NULL",),
     constraint="",
 )
 NOTE_MARKS = Table(
@@ -280,13 +277,14 @@ UNANNOTATED_STEP_COLUMNS = ", ".join(
 """What ``STEPS.rows`` expects, without annotations, half of what is stored of a step."""
 STEP_COLUMNS = f"s.id, e.id, {STEPS.of('t')}, t.ordinal, {ANNOTATIONS.of('t')}"
 """What ``STEPS.rows`` expects, of ``steps t``, ``episodes e``, ``sessions s``."""
-CALLING = "SELECT thread, seq, tool_calls FROM messages WHERE {}"
+CALLING = "SELECT repo, thread, seq, tool_calls FROM messages WHERE {}"
 CALLS = Rows(
     "messages",
-    "i i s",
-    lambda row: [(row[0], call[0], row[1]) for call in decode_list(row[2], list)],
+    "i i i s",
+    lambda row: [(*row[:2], call[0], row[2]) for call in decode_list(row[3], list)],
+    key=(1,),
 )
-"""Thread, id and seq of each call of a message, of rows of ``CALLING``."""
+"""Repository, thread, id and seq of each call of a message, of rows of ``CALLING``."""
 
 TABLES: dict[str, Table[Any]] = {
     table.name: table
@@ -303,12 +301,17 @@ UPDATE repos SET space_name = ?, space_dimensions = ? WHERE no = ? AND space_nam
 """
 _FLOAT_BYTES = 4
 _DROP = "DELETE FROM vectors WHERE repo = ? AND key IN $texts"
+_ADD_VECTOR = "INSERT INTO vectors (seq, repo, key, vector) VALUES (?, ?, ?, ?)"
 
 
 def put_vectors(tx: Tx, repo: int, vectors: Mapping[str, bytes]) -> None:
     """Insert vectors, or replace those of the same keys by new rows: the feed follows numbers."""
+    if not vectors:
+        return
     drop_vectors(tx, repo, vectors)
-    tx.run_many(VECTORS.insert, [(repo, key, vector) for key, vector in vectors.items()])
+    first = tx.dialect.reserve(tx, "vectors", {repo: len(vectors)})[repo] + 1
+    rows = enumerate(vectors.items(), first)
+    tx.run_many(_ADD_VECTOR, [(number, repo, *vector) for number, vector in rows])
 
 
 def drop_vectors(tx: Tx, repo: int, keys: Iterable[str]) -> int:

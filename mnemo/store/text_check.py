@@ -21,24 +21,26 @@ _STEPS = """
 SELECT {columns}, t.repo, 4 * t.ordinal + x.side, t.node_id,
        CASE x.side WHEN 0 THEN t.observation ELSE t.action END, t.at
 FROM steps t CROSS JOIN (SELECT 0 AS side UNION ALL SELECT 1) x
-LEFT JOIN texts f ON f.no = 4 * t.ordinal + x.side
+LEFT JOIN texts f ON f.no = 4 * t.ordinal + x.side AND $also f.repo = t.repo
 """
 _SNAPSHOTS = """
 SELECT {columns}, t.repo, 4 * s.no + 3, s.id, s.text, s.at
-FROM snapshots s $join threads t ON t.no = s.thread LEFT JOIN texts f ON f.no = 4 * s.no + 3
+FROM snapshots s $join threads t ON t.no = s.thread AND $also t.repo = s.repo
+LEFT JOIN texts f ON f.no = 4 * s.no + 3 AND $also f.repo = s.repo
 """
 _MESSAGES = f"""
 SELECT {{columns}}, m.repo, 4 * m.no + 2, {MESSAGE_COLUMNS}
-FROM messages m $join threads t ON t.no = m.thread LEFT JOIN texts f ON f.no = 4 * m.no + 2
+FROM messages m $join threads t ON t.no = m.thread AND $also t.repo = m.repo
+LEFT JOIN texts f ON f.no = 4 * m.no + 2 AND $also f.repo = m.repo
 """
 # A CASE, so that each row is looked for in one table.
 _LOST = """
-SELECT count(*), min(f.no) FROM texts f WHERE NOT EXISTS
-(SELECT 1 FROM repos r WHERE r.no = f.repo AND r.no = CASE f.no % 4
-    WHEN 2 THEN (SELECT repo FROM messages WHERE no = f.no / 4)
-    WHEN 3 THEN (SELECT t.repo FROM snapshots s $join threads t ON t.no = s.thread
-                 WHERE s.no = f.no / 4)
-    ELSE (SELECT repo FROM steps WHERE ordinal = f.no / 4) END)
+SELECT count(*), min(f.no) FROM texts f WHERE NOT EXISTS (SELECT 1 FROM repos r WHERE r.no = f.repo)
+OR 1 <> CASE f.no % 4
+    WHEN 2 THEN (SELECT count(*) FROM messages m WHERE m.no = f.no / 4 AND $also m.repo = f.repo)
+    WHEN 3 THEN (SELECT count(*) FROM snapshots s $join threads t ON t.no = s.thread
+                 AND $also t.repo = s.repo WHERE s.no = f.no / 4 AND $also s.repo = f.repo)
+    ELSE (SELECT count(*) FROM steps t WHERE t.ordinal = f.no / 4 AND $also t.repo = f.repo) END
 """
 _MISCOUNTED = """
 SELECT count(*), min(r.id) FROM repos r LEFT JOIN (

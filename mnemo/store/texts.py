@@ -103,21 +103,25 @@ def drop_texts(tx: Tx, repo: int, rows: Sequence[int]) -> int:
 LEAN = """
     coalesce(p.at, m.at, n.at), coalesce(s.id, t.id), coalesce(2 * p.ordinal + (f.no & 1),
     m.seq, n.from_seq), coalesce(t.ttl_s, q.ttl_s), coalesce(m.recorded_at, o.recorded_at, (
-        SELECT o.recorded_at FROM messages o WHERE o.thread = n.thread
+        SELECT o.recorded_at FROM messages o WHERE o.repo = n.repo AND o.thread = n.thread
         AND o.seq BETWEEN n.from_seq AND n.to_seq ORDER BY o.seq LIMIT 1)),
     coalesce(q.id, ''), coalesce(o.seq, -1), o.no
 """
 """What ``Lean`` has behind row and relevance: enough to rank a row, and to see if it lives."""
 BASE = """
-LEFT JOIN steps p ON p.ordinal = CASE WHEN f.no & 3 < 2 THEN f.no >> 2 END
-LEFT JOIN sessions s ON s.no = p.session
-LEFT JOIN messages m ON m.no = CASE f.no & 3 WHEN 2 THEN f.no >> 2 END
-LEFT JOIN snapshots n ON n.no = CASE f.no & 3 WHEN 3 THEN f.no >> 2 END
-LEFT JOIN threads t ON t.no = coalesce(m.thread, n.thread)
+LEFT JOIN steps p ON p.ordinal = CASE WHEN f.no & 3 < 2 THEN f.no >> 2 END AND $also p.repo = ?
+LEFT JOIN sessions s ON s.no = p.session AND $also s.repo = p.repo
+LEFT JOIN messages m ON m.no = CASE f.no & 3 WHEN 2 THEN f.no >> 2 END AND $also m.repo = ?
+LEFT JOIN snapshots n ON n.no = CASE f.no & 3 WHEN 3 THEN f.no >> 2 END AND $also n.repo = ?
+LEFT JOIN threads t ON t.no = coalesce(m.thread, n.thread) AND $also t.repo = ?
 LEFT JOIN threads q ON q.repo = p.repo AND q.id = p.thread
-LEFT JOIN messages o ON o.thread = q.no AND o.id = p.message
+LEFT JOIN messages o ON o.repo = q.repo AND o.thread = q.no AND o.id = p.message
 """
-"""What the rows of a full text *f* are the text of; *o* is the message that a step repeats."""
+"""
+What the rows of a full text *f* are the text of; *o* is the message that a step repeats. Its values
+are ``_BASES`` times the number of the repository.
+"""
+_BASES = 4
 
 # BM25's usual constants, and the least weight of a term, as FTS5 has them.
 _K1 = 1.2
@@ -144,7 +148,7 @@ SELECT f.no, c.score, {LEAN}, {{shown}} FROM (
             FROM {{found}} LIMIT {_ALL}) f
         WHERE {{match}} LIMIT {_ALL}) f
     ORDER BY aged DESC, no LIMIT ? OFFSET ?) c
-$join texts f ON f.no = c.no {BASE} WHERE {{read}} ORDER BY c.aged DESC, f.no
+$join texts f ON f.no = c.no AND $also f.repo = ? {BASE} WHERE {{read}} ORDER BY c.aged DESC, f.no
 """
 _COUNT = "CAST({} AS DOUBLE PRECISION) AS {}"
 _SCAN = f"""
@@ -227,10 +231,10 @@ class Texts:
             match=" OR ".join(f"({_match(group, columns)})" for group in groups),
             **{name: f"{{{name}}}" for name in ("shown", "read")},
         )
-        limit, offset = _PAGE, 0
+        limit, offset, of_repo = _PAGE, 0, [self.repo] * (1 + _BASES)
         while limit < _ALL:
             page = statement.format(shown=condition, read="TRUE")
-            rows = self.tx.run(page, (*values, *given, limit, offset)).fetchall()
+            rows = self.tx.run(page, (*values, *given, limit, offset, *of_repo)).fetchall()
             wanted = [row for row in rows if row[-1]]
             yield from wanted
             if len(rows) < limit:
@@ -238,7 +242,7 @@ class Texts:
             offset += limit
             limit = _MORE * limit if _MORE * len(wanted) > limit else _ALL
         page = statement.format(shown="TRUE", read=condition)
-        yield from self.tx.run(page, (*given, limit, offset, *values)).fetchall()
+        yield from self.tx.run(page, (*given, limit, offset, *of_repo, *values)).fetchall()
 
     def _score(
         self,
@@ -268,7 +272,8 @@ class Texts:
         kinds = ("f.no & 3 < 2", "f.no & 3 = 2", "f.no & 3 = 3")
         for sort in ("TRUE",) if count <= limit else kinds:
             statement = _SCAN.format(sort=sort, condition=condition)
-            yield from self.tx.run(statement, (self.repo, limit, *values))
+            base = [self.repo] * _BASES
+            yield from self.tx.run(statement, (self.repo, limit, *base, *values))
 
     def candidates(
         self,
@@ -290,7 +295,7 @@ class Texts:
                 given += held
         if parts:
             statement = _CANDIDATES.format(terms=" UNION ALL ".join(parts), condition=condition)
-            yield from self.tx.run(statement, (*given, least, *values))
+            yield from self.tx.run(statement, (*given, least, *[self.repo] * _BASES, *values))
 
     def count(self, term: str | None = None) -> int:
         """How many texts hold *term*; how many there are."""
@@ -303,8 +308,10 @@ class Texts:
         """Whether the text of this number holds *term*."""
         if (one := self._term(term)) is None:
             return False
-        statement = f"SELECT 1 FROM texts f WHERE f.no = ? AND {one[1].times} > 0"
-        return self.tx.run(statement, (row, *one[1].counted)).fetchone() is not None
+        statement = (
+            f"SELECT 1 FROM texts f WHERE f.no = ? AND $also f.repo = ? AND {one[1].times} > 0"
+        )
+        return self.tx.run(statement, (row, self.repo, *one[1].counted)).fetchone() is not None
 
     def _counted(self, index: str) -> tuple[int, int]:
         """How many texts there are, and how many words or triples in them."""

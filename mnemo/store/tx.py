@@ -16,9 +16,13 @@ PostgreSQL 15 both read, never a driver. An engine expands in each statement, on
 * ``$greatest``, ``$least``: of several values, none of which is NULL;
 * ``$field(body, name)``: a text in the JSON object of the column *body*; NULL for damaged JSON;
 * ``$position(text, part)``: where the part is in the text, from 1; 0: nowhere;
-* ``$row``: the number of a note, of a row *f* of its words;
+* ``$also repo = ?``: a condition that finds the shard of a row, which an engine that has none looks
+  up by its number, and by no index of the repository;
+* ``$names``: the table with the ``no`` and ``id`` of each repository;
 * in definitions of tables, where ``INTEGER`` and ``REAL`` have 64 bits: ``$number``, the key
-  that counts up; ``$lasting``, one that is never given twice; ``$clustered``, behind the
+  that counts up; ``$lasting``, one that is never given twice; ``$followed``, likewise, which
+  ``reserve`` gives; ``$keyed(no)`` behind the columns of a table with such a key; ``$place``, that
+  of a temporary table; ``$repo``, the number that ``$names`` gives; ``$clustered``, behind the
   columns: stored in the order of the key; a table with *arrival* has ``table.ARRIVAL``.
 
 What is not a matter of spelling is in its ``Dialect``.
@@ -102,23 +106,25 @@ class Dialect(Protocol):
         those that hold one word are needed, exactly.
         """
 
-    def put_note_words(self, tx: Tx, rows: Sequence[tuple[int, str]]) -> None:
-        """Insert the words of notes, folded and stemmed, by the notes' numbers; see ``$row``."""
+    def put_note_words(self, tx: Tx, repo: int, rows: Sequence[tuple[int, str]]) -> None:
+        """Insert the words of notes, folded and stemmed, by the notes' numbers."""
+
+    def drop_note_words(self, tx: Tx, repo: int, note: int | None) -> int:
+        """Delete the words of a note, or of all of them; give how many rows there were."""
 
     def notes_with(self, tx: Tx, repo: int, term: str) -> list[Sequence[Any]]:
         """Rows with the topics of the notes that hold *term*."""
 
-    def reserve(self, tx: Tx, table: str, count: int, repos: Sequence[int]) -> int:
+    def reserve(self, tx: Tx, table: str, counts: Mapping[int, int]) -> dict[int, int]:
         """
-        The number before the next *count* numbers of *table*, which are this transaction's. Whoever
-        follows one of *repos* by number sees them in ascending order of commits.
+        By repository the number before the next ones of *table*, as many as *counts* says, which
+        are this transaction's. Whoever follows a repository by number sees them in ascending order
+        of commits.
         """
 
     def last_number(self, tx: Tx, table: str, repo: int) -> int:
         """
-        The number up to which a follower of *repo* has seen everything of *table*. Where several
-        write at once, another repository's number may be greater than one that is not committed
-        yet.
+        The number up to which a follower of *repo* has seen everything of *table*.
         """
 
     def note_erased(self, tx: Tx) -> None:

@@ -207,7 +207,7 @@ async def test_what_the_store_leaves_out_is_what_no_evidence_matches(kit, monkey
     for filters in asked:
         pages = await memory_pages(kit, **filters)
         with monkeypatch.context() as patched:
-            patched.setattr(graph, "may_match", lambda tx, claims, filters: list(claims))
+            patched.setattr(graph, "may_match", lambda tx, repo, claims, filters: list(claims))
             patched.setattr(graph, "resting_on", lambda tx, repo, filters: None)
             assert pages == await memory_pages(kit, **filters), filters
         kept.append(pages)

@@ -154,7 +154,7 @@ async def test_the_last_repository_leaves_empty_tables(kit, db):
 async def test_every_table_is_deleted_from(kit, db):
     """A table that the schema gets is one that a deleted repository leaves."""
     with closing(sqlite3.connect(db)) as file:
-        assert tables_of(file) == {name for name, _ in repositories._ROWS} - KEPT
+        assert tables_of(file) == {*repositories._TABLES}
 
 
 async def test_an_open_or_unknown_repository_is_not_deleted(kit):

@@ -401,7 +401,7 @@ async def test_a_damaged_fact_of_the_erased_alone_goes(path: Path, memory: Mnemo
 @pytest.mark.parametrize("damaged", ["f-r", "n1"])
 async def test_what_cannot_be_judged_is_named(path: Path, memory: Mnemo, damaged: str) -> None:
     """A fact that others support too, damaged itself or in its evidence, stays and is told."""
-    link = "SELECT a.no, b.no, 'provenance' FROM nodes a, nodes b WHERE a.id = 'f-r'"
+    link = "SELECT a.repo, a.no, b.no, 'provenance' FROM nodes a, nodes b WHERE a.id = 'f-r'"
     execute(path, f"INSERT INTO edges {link} AND b.id = 'n1'")
     execute(path, "UPDATE nodes SET body = 'x' WHERE id = ?", damaged)
     repo = await opened(memory)

@@ -106,6 +106,7 @@ async def test_a_newer_schema_is_refused(make, path):
 
 TAKE_OVER = "`mnemo export .* `scripts/convert_archive.py .* `mnemo import NEW.jsonl"
 """The commands that bring the data of a development version into a new store."""
+IS_PREVIEW = f"PRAGMA application_id = {0x6D6E6D6F}"
 IS_DEVELOPMENT = f"PRAGMA application_id = {0x6D6E656D}"
 
 
@@ -113,6 +114,7 @@ IS_DEVELOPMENT = f"PRAGMA application_id = {0x6D6E656D}"
     ("changes", "kind", "words"),
     [
         (["PRAGMA user_version = -1"], StoreCorrupt, "schema version is -1"),
+        ([IS_PREVIEW], StoreError, "preview of mnemo .*`mnemo export .* `mnemo import REPO.jsonl"),
         *(
             (
                 [IS_DEVELOPMENT, f"PRAGMA user_version = {version}"],

@@ -108,6 +108,27 @@ async def test_tables_of_a_development_version_are_refused(fresh_url):
     assert type(caught.value) is StoreError
 
 
+async def test_tables_of_a_preview_are_refused(fresh_url):
+    """Their rows do not name their repository; the error says how to take the data over."""
+    await made(fresh_url)
+    execute(fresh_url.partition("&schema")[0], f"DROP TABLE {schema_of(fresh_url)}.names")
+    with pytest.raises(StoreError, match=r"preview of mnemo .*export.*import") as caught:
+        await postgres_store(fresh_url).open()
+    assert type(caught.value) is StoreError
+
+
+async def test_tables_are_whole_where_the_engine_has_shards(fresh_url):
+    """As the URL says; else the large ones are in parts."""
+    schema, server = schema_of(fresh_url), fresh_url.partition("&schema")[0]
+    kinds = "SELECT DISTINCT relkind::text FROM pg_class WHERE relname = 'steps' AND relnamespace"
+    await made(f"{fresh_url}&split=repository")
+    assert execute(server, f"{kinds} = '{schema}'::regnamespace") == [("r",)]
+    await made(fresh_url)
+    execute(server, f"DROP SCHEMA {schema} CASCADE")
+    await made(fresh_url)
+    assert execute(server, f"{kinds} = '{schema}'::regnamespace") == [("p",)]
+
+
 def _stamped(schema: str, version: int) -> str:
     return f"UPDATE {schema}.meta SET value = '{version}' WHERE name = 'version'"
 

@@ -24,6 +24,7 @@ from world import Kit
 from mnemo import Mnemo, StoreError, StoreLocked, StoreUnavailable
 from mnemo.runtime.validation import MOST_TEXT_BYTES
 from mnemo.store.postgres import schema as versions
+from mnemo.store.rows import repo_number
 from mnemo.store.tx import Tx
 from mnemo.testing import HashingEmbedder, ManualClock
 
@@ -247,7 +248,7 @@ async def test_a_transaction_beyond_the_timeout_of_the_server_is_repeated(
 
     def work(tx: Tx) -> int:
         tries.append(len(tries))
-        tx.run("INSERT INTO repos (id) VALUES ('once')")
+        repo_number(tx, "once")
         if tries == [0]:
             outlast_the_server(tx)
         return tries[-1]
@@ -375,8 +376,9 @@ async def test_a_hundred_thousand_repositories_are_listed(postgres_server, postg
     async with Mnemo(postgres_url, embedder=HashingEmbedder()) as memory:
         execute(
             postgres_server,
-            f"INSERT INTO {schema_of(postgres_url)}.repos (id) "
-            "SELECT format('repo %s', n) FROM generate_series(1, 100000) n",
+            f"SET search_path = {schema_of(postgres_url)};"
+            "INSERT INTO names (id) SELECT format('repo %s', n) FROM generate_series(1, 100000) n;"
+            "INSERT INTO repos (no, id) SELECT no, id FROM names",
         )
         listed = await memory.repos()
         assert len({one.id for one in listed}) == len(listed) == 100_000

@@ -52,7 +52,7 @@ async def test_a_scrub_rewrites_what_was_erased_from(url):
     """The report says that bytes are left; after ``scrub`` they stand in no file of the schema."""
     async with Mnemo(url, embedder=HashingEmbedder()) as memory:
         assert not await forget_secret(memory)
-        assert "steps" in bytes_left(url)
+        assert any(name.startswith("steps_") for name in bytes_left(url))
         assert await memory.scrub()
         assert bytes_left(url) == []
         assert await memory.scrub()
@@ -99,7 +99,7 @@ async def test_a_table_that_is_read_for_long_is_left_to_the_next_scrub(
         with psycopg.connect(postgres_server) as reader:
             reader.execute(f"LOCK TABLE {schema}.steps IN ACCESS SHARE MODE")
             assert not await memory.scrub()
-            assert f"{schema}.steps is being read" in caplog.text
+            assert f"{schema}.steps_0 is being read" in caplog.text
         assert await memory.scrub()
         assert bytes_left(url) == []
 

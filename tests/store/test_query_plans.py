@@ -9,13 +9,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from damaged_stores import Call, erasures, fill, reads, service, writes
+from damaged_stores import erasures, fill, more_reads, more_writes, reads, service, writes
 from engines import bare_transaction
 from helpers import lines_of
 from postgres_server import ON_POSTGRES, execute
 from world import NOON, opened
 
-from mnemo import Repository
 from mnemo.errors import UsageError
 from mnemo.store.postgres import dialect as postgres
 from mnemo.store.postgres.connection import PostgresTx
@@ -31,7 +30,7 @@ OWNED = {
 }
 """Columns that an index may be searched by for one value: each has rows of one repository."""
 KEYS = {
-    ("repos", "id"): "the one row of a repository",
+    **dict.fromkeys((("repos", "id"), ("names", "id")), "the one row of a repository"),
     ("meta", "name"): "one row of the store's own",
     ("owners", "token"): "one row of a service that is open",
     ("erased", "digest"): "one digest, salted with the repository's id",
@@ -164,6 +163,11 @@ def _walks(node: dict[str, Any], indexes: Mapping[str, Sequence[str]]) -> Iterat
 # ── Calls ────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.fixture(autouse=True)
+def guarded_rows() -> None:
+    """Nothing: it looks for the owners of rows."""
+
+
 @pytest.fixture
 def walks(monkeypatch: pytest.MonkeyPatch) -> Walks:
     """What statements read of others, from now on; each is planned as it is run first."""
@@ -197,52 +201,6 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> Walks:
         monkeypatch.setattr(engine, "run", run)
         monkeypatch.setattr(engine, "run_many", run_many)
     return found
-
-
-def more_reads(repo: Repository) -> Iterator[Call]:
-    """What else is read of a repository."""
-    yield "memories", repo.memories
-    yield "history", lambda: repo.history("f1")
-    yield "memories within", lambda: repo.memories(thread_id="t", actor="Ana", since=NOON)
-    yield "memory", lambda: repo.memory("f1")
-    yield "would be forgotten", lambda: repo.forget(session_id="s", dry_run=True)
-    yield "changes", repo.changes
-    yield "search within", lambda: repo.search("tea", thread_id="t", actor="Ana")
-    yield "recall within", lambda: repo.recall("who likes tea?", thread_id="t", since=NOON)
-    yield "is idle", repo.is_idle
-    talk = repo.conversation("t")
-    yield "history", talk.history
-    yield "recent", lambda: talk.recent(3)
-    yield "compactions", lambda: talk.compactions(include_superseded=True)
-    yield "outcomes", talk.snapshots.outcomes
-    yield "items", lambda: repo.items.search(("plans",))
-    yield "items near", lambda: repo.items.search(query="the pier")
-    yield "item", lambda: repo.items.get(("plans",), "next")
-    yield "namespaces", repo.items.list_namespaces
-    inspection = repo.inspection
-    yield "written", inspection.changes
-    yield "session", lambda: inspection.session("s")
-    yield "jobs", inspection.jobs
-
-
-def more_writes(repo: Repository) -> Iterator[Call]:
-    """What else is written to a repository."""
-    yield "add memory", lambda: repo.add_memory("Ana likes green tea.", tags=["tea"])
-    yield "delete nodes", lambda: repo.delete_nodes(["f2"])
-    yield "compact", lambda: repo.conversation("T").compact(3, 3, "They met.")
-    yield "withdraw", repo.conversation("T").withdraw
-    yield "clear", repo.conversation("T").clear
-    yield "put item", lambda: repo.items.put(("plans",), "other", {"text": "row back"})
-    yield "delete item", lambda: repo.items.delete(("plans",), "next")
-    yield "sweep items", repo.items.sweep
-    yield "delete note", lambda: repo.notes.delete("fresh")
-    yield "purge note", lambda: repo.notes.purge("fresh")
-    yield "copy checkpoints", lambda: repo.checkpoints.copy("t", "other")
-    yield "restore note", lambda: repo.notes.restore("trips", 1)
-    yield "delete checkpoints", lambda: repo.checkpoints.delete(["t"])
-    yield "retry", repo.retry_jobs
-    yield "cancel", lambda: repo.cancel_jobs(["t"])
-    yield "settle", lambda: repo.settle(60)
 
 
 @pytest.fixture(params=["file", ON_POSTGRES])

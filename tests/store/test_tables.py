@@ -37,7 +37,7 @@ class Visit:
 
 
 VISIT = Entity(Visit, owners=("garden_id",), key=("id",), order=("at", "id"))
-VISITS = Table("visits", VISIT, parent="garden", columns={"report": "text"}, last=("report",))
+VISITS = Table("visits", VISIT, owners=("garden",), columns={"report": "text"}, last=("report",))
 ONE = Visit(garden_id="g", id="a", at=NOON, weather="sun", beds=(1, 2), quiet=True, hours=0.5)
 TWO = replace(ONE, id="b", at=NOON + timedelta(hours=1), hours=None, report="wet")
 
@@ -53,22 +53,22 @@ def db() -> Iterator[Tx]:
 def test_values_come_back_in_their_order(db: Tx) -> None:
     """Times with their zones, tuples, flags and what is not there; of one owner alone."""
     for garden, visit in ((1, TWO), (1, ONE), (2, ONE)):
-        VISITS.put(db, garden, visit)
-    found = VISITS.all(db, 1, "g")
+        VISITS.put(db, 1, visit, garden)
+    found = VISITS.all(db, 1, 1, "g")
     assert found == [ONE, TWO]
     assert found[0].at.utcoffset() == timedelta(hours=9)
-    assert VISITS.all(db, 1, "g", newest=1) == [TWO]
+    assert VISITS.all(db, 1, 1, "g", newest=1) == [TWO]
 
 
 def test_a_value_with_the_same_key_is_replaced(db: Tx) -> None:
     """The key is told apart within an owner."""
-    VISITS.put(db, 1, ONE)
-    VISITS.put(db, 1, replace(ONE, weather="rain", hours=None))
-    assert VISITS.all(db, 1, "g") == [replace(ONE, weather="rain", hours=None)]
-    VISITS.drop(db, 2, ONE)
-    assert len(VISITS.all(db, 1, "g")) == 1
-    VISITS.drop(db, 1, ONE)
-    assert VISITS.all(db, 1, "g") == []
+    VISITS.put(db, 1, ONE, 1)
+    VISITS.put(db, 1, replace(ONE, weather="rain", hours=None), 1)
+    assert VISITS.all(db, 1, 1, "g") == [replace(ONE, weather="rain", hours=None)]
+    VISITS.drop(db, 1, ONE, 2)
+    assert len(VISITS.all(db, 1, 1, "g")) == 1
+    VISITS.drop(db, 1, ONE, 1)
+    assert VISITS.all(db, 1, 1, "g") == []
 
 
 def test_a_value_is_got_by_its_key(db: Tx) -> None:
@@ -86,10 +86,10 @@ def test_a_value_is_got_by_its_key(db: Tx) -> None:
 
 def test_a_damaged_row_is_named_by_owner_and_key(db: Tx) -> None:
     """Its column holds what was never stored there."""
-    VISITS.put(db, 1, ONE)
+    VISITS.put(db, 1, ONE, 1)
     db.run("UPDATE visits SET beds = '{}'")
     with pytest.raises(StoreCorrupt) as caught:
-        VISITS.all(db, 1, "g")
+        VISITS.all(db, 1, 1, "g")
     assert (caught.value.table, caught.value.key) == ("visits", "g/a")
 
 

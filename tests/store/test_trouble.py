@@ -116,7 +116,7 @@ async def test_appends_beyond_the_bound_of_the_queue_enter(
         ("UPDATE sessions SET state = 'ready'", "ready without a staged changeset"),
         ("UPDATE sessions SET state = 'idle'", "episode does not fit their state"),
         ("UPDATE steps SET idx = 5 WHERE idx = 1", "gap in their steps"),
-        ("INSERT INTO staged VALUES (77, 'k', 'p', '[0]', x'00')", "episodes that are over"),
+        ("INSERT INTO staged VALUES (1, 77, 'k', 'p', '[0]', x'00')", "episodes that are over"),
     ],
 )
 async def test_the_check_finds(kit, path, damage, problem):

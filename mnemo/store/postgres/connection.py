@@ -48,21 +48,22 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 class Address:
     """
     A schema of a database; *shown* is without the password, which *conninfo* holds; *name* tells it
-    from others.
+    from others. *splits*: Whether a transaction is to write one repository alone.
     """
 
     conninfo: str
     schema: str
     shown: str
     name: str
+    splits: bool = False
 
     @classmethod
     def of(cls, url: str) -> Address:
         """
-        Read ``postgresql://user@host/db?schema=mnemo``; everything else is libpq's.
+        Read ``postgresql://user@host/db?schema=mnemo&split=repository``; all else is libpq's.
 
-        *Raises* ``ConfigError``: no such URL, or the schema's name has other characters than small
-        letters, digits and underscores.
+        *Raises* ``ConfigError``: no such URL, *split* by something else, or the schema's name has
+        other characters than small letters, digits and underscores.
         """
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -71,6 +72,9 @@ class Address:
             raise ConfigError(
                 f"the schema {schema!r} is no plain name: use small letters, digits and _"
             )
+        split = options.pop("split", "")
+        if split not in ("", "repository"):
+            raise ConfigError(f"transactions cannot be split by {split!r}: say split=repository")
         query = urlencode(_LIBPQ | options, quote_via=quote)
         conninfo = urlunsplit(parts._replace(query=query))
         host = parts.hostname or options.get("host", "the default server")
@@ -80,7 +84,7 @@ class Address:
             raise ConfigError(f"not a PostgreSQL URL of {host!r}: {_first_line(error)}") from None
         database = parts.path.lstrip("/") or "the default database"
         shown, port = f"{database} at {host}", parts.port or options.get("port", "")
-        return cls(conninfo, schema, shown, f"{shown}:{port}, {schema}")
+        return cls(conninfo, schema, shown, f"{shown}:{port}, {schema}", bool(split))
 
 
 class _IntLoader(Loader):

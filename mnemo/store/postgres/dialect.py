@@ -7,7 +7,7 @@ Words of the library's own analyser are found by GIN.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -52,23 +52,24 @@ def found(
 
 
 _IDENTITIES = {"steps": "ordinal", "vectors": "seq"}
-_FOLLOWED = ("steps", "messages", "vectors", "snapshots")
-"""Tables whose numbers followers read by."""
+FOLLOWED = ("steps", "messages", "vectors", "removals", "item_vectors")
+"""Tables whose numbers followers read by; each repository counts its own, in its own row."""
 _LAST = "SELECT coalesce(max({}), 0) FROM {} WHERE repo = ?"
-# How many numbers are taken depends on the rows held, so that they are held first.
+_COUNT_ON = "UPDATE repos SET {0}_no = {0}_no + ? WHERE no = ? RETURNING {0}_no - ?"
 _TAKE = """
-WITH held AS MATERIALIZED (
-    SELECT no FROM repos WHERE no = ANY (?::bigint[]) ORDER BY no FOR NO KEY UPDATE
-)
 SELECT min(n), max(n) FROM (
-    SELECT nextval('{}_{}_seq') AS n
-    FROM generate_series(1, ?::bigint + 0 * (SELECT count(*) FROM held))
-) t
+    SELECT nextval('{}_no_seq') AS n FROM generate_series(1, ?::bigint)) t
 """
-_PUT_WORDS = "INSERT INTO note_words (rowid, words) VALUES (?, ?)"
+# By a name of its own: the second of two erasures would wait for the first one's row.
+_NOTE = """
+INSERT INTO meta (name, value) SELECT 'scrub ' || pg_current_xact_id(), '1'
+WHERE NOT EXISTS (SELECT 1 FROM meta WHERE name LIKE 'scrub %') ON CONFLICT DO NOTHING
+"""
+_PUT_WORDS = "INSERT INTO note_words (repo, note, words) VALUES (?, ?, ?)"
+_DROP_WORDS = "DELETE FROM note_words WHERE repo = ?"
 _NOTES = """
-SELECT n.topic FROM note_words w JOIN notes n ON n.no = w.rowid
-WHERE w.words @> ?::text[] AND occurrences(w.words, ?::text[]) > 0 AND n.repo = ?
+SELECT n.topic FROM note_words w JOIN notes n ON n.repo = w.repo AND n.no = w.note
+WHERE w.repo = ? AND w.words @> ?::text[] AND occurrences(w.words, ?::text[]) > 0
 """
 _COLUMNS = """
 SELECT c.table_name, c.column_name, c.data_type, c.is_nullable = 'NO',
@@ -78,20 +79,28 @@ SELECT c.table_name, c.column_name, c.data_type, c.is_nullable = 'NO',
                AND i.indrelid = format('%I.%I', c.table_schema, c.table_name)::regclass)
 FROM information_schema.columns c
 WHERE c.table_schema = current_schema() AND c.table_name <> ALL (?::text[])
+AND NOT (SELECT relispartition FROM pg_class
+         WHERE oid = format('%I.%I', c.table_schema, c.table_name)::regclass)
 ORDER BY c.table_name, c.ordinal_position
 """
-_ENGINES = ["texts", "note_words", "locks", "commits", "caches"]
+_ENGINES = ["texts", "note_words", "names", "locks", "commits", "caches"]
 _LETTERS = {"bigint": "i", "double precision": "f", "text": "s", "bytea": "b"}
 
 
-def reserve(tx: Tx, table: str, count: int, repos: Sequence[int]) -> int:
-    """Take numbers while holding the rows of *repos*, which others then wait for."""
-    if not count:
-        return 0
-    held = sorted(set(repos)) if table in _FOLLOWED else []
-    statement = _TAKE.format(table, _IDENTITIES.get(table, "no"))
+def reserve(tx: Tx, table: str, counts: Mapping[int, int]) -> dict[int, int]:
+    """Count on in the rows of followed repositories, which others then wait for."""
+    taken = dict.fromkeys(counts, 0)
+    for repo, count in sorted(counts.items()):
+        if count and table in FOLLOWED:
+            (taken[repo],) = tx.run(_COUNT_ON.format(table), (count, repo, count)).fetchone()
+        elif count:
+            taken[repo] = _numbers_in_turn(tx, table, count)
+    return taken
+
+
+def _numbers_in_turn(tx: Tx, table: str, count: int) -> int:
     while True:
-        first, last = tx.run(statement, (held, count)).fetchone()
+        first, last = tx.run(_TAKE.format(table), (count,)).fetchone()
         # Others took some in between; theirs and these would not be apart.
         if last - first + 1 == count:
             return int(first) - 1
@@ -102,17 +111,22 @@ def last_number(tx: Tx, table: str, repo: int) -> int:
     return int(tx.run(statement, (repo,)).fetchone()[0])
 
 
-def put_note_words(tx: Tx, rows: Sequence[tuple[int, str]]) -> None:
-    tx.run_many(_PUT_WORDS, [(note, tokens(words)) for note, words in rows])
+def put_note_words(tx: Tx, repo: int, rows: Sequence[tuple[int, str]]) -> None:
+    tx.run_many(_PUT_WORDS, [(repo, note, tokens(words)) for note, words in rows])
+
+
+def drop_note_words(tx: Tx, repo: int, note: int | None) -> int:
+    of_one, values = ("", ()) if note is None else (" AND note = ?", (note,))
+    return tx.run(_DROP_WORDS + of_one, (repo, *values)).rowcount
 
 
 def notes_with(tx: Tx, repo: int, term: str) -> list[Sequence[Any]]:
     phrase = tokens(term)
-    return list(tx.run(_NOTES, (phrase, phrase, repo)).fetchall()) if phrase else []
+    return list(tx.run(_NOTES, (repo, phrase, phrase)).fetchall()) if phrase else []
 
 
 def note_erased(tx: Tx) -> None:
-    tx.run("INSERT INTO meta (name, value) VALUES ('scrub', '1') ON CONFLICT DO NOTHING")
+    tx.run(_NOTE)
 
 
 def note_expired(tx: Tx) -> None:
@@ -121,7 +135,7 @@ def note_expired(tx: Tx) -> None:
 
 
 def make_scratch(tx: Tx, table: str, columns: str) -> None:
-    tx.run(f"CREATE TABLE pg_temp.{table} (seq $number, {columns}) ON COMMIT DROP")
+    tx.run(f"CREATE TABLE pg_temp.{table} (seq $place, {columns}) ON COMMIT DROP")
 
 
 def columns(tx: Tx) -> dict[str, list[Column]]:
@@ -162,10 +176,16 @@ _SPELLINGS = {
     "least": "least",
     "field": "(json_of({0}) ->> '{1}')",
     "position": "strpos",
-    "row": "f.rowid",
-    "number": "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
-    "lasting": "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
+    # No identity: before PostgreSQL 17 a table in partitions has none.
+    "number": "BIGSERIAL",
+    "lasting": "BIGSERIAL",
+    "followed": "BIGINT NOT NULL",
+    "place": "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
+    "repo": "BIGINT PRIMARY KEY",
+    "keyed": ", PRIMARY KEY (repo, {0})",
     "clustered": "",
+    "also": "",
+    "names": "names",
 }
 """What the words of ``store.tx`` are in PostgreSQL."""
 _TYPES = {
@@ -177,7 +197,7 @@ _TYPES = {
 _TOKENS = re.compile(
     r"""
     (?P<text>'(?:[^']|'')*')
-    | \$(?P<call>by|entries|firsts|field)\((?P<of>[\w.]+)(?:,\ (?P<also>\w+))?\)
+    | \$(?P<call>by|entries|firsts|field|keyed)\((?P<of>[\w.]+)(?:,\ (?P<also>\w+))?\)
     | (?P<among>\bIN\ (?=\$(?:numbers|texts)\b))?\$(?P<word>[a-z]+)
     | (?P<place>\?)
     | (?<![:\w]):(?P<name>[a-z_]+)

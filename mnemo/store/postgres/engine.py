@@ -27,7 +27,7 @@ from mnemo.store.postgres.connection import (
     closed_on_error,
     translated,
 )
-from mnemo.store.postgres.schema import migrate
+from mnemo.store.postgres.schema import PARTITIONS, migrate
 from mnemo.store.postgres.scrub import is_clean, scrub
 from mnemo.store.postgres.writer import CommitInDoubt, Commits, Writer, locking
 from mnemo.store.schema import VERSION
@@ -187,8 +187,13 @@ class PostgresEngine:
     def _make_writer(self) -> Writer:
         with translated(f"opening {self.place}"):
             limit = self._config.max_queued_writes
-            channel = self._address.schema
-            return Writer(self._connect, self._begin_write, channel=channel, limit=limit)
+            return Writer(
+                self._connect,
+                self._begin_write,
+                channel=self._address.schema,
+                limit=limit,
+                splits=self._address.splits,
+            )
 
     def _prepare(self) -> None:
         with translated(f"opening {self.place}"):
@@ -196,7 +201,8 @@ class PostgresEngine:
             try:
                 _refuse_unfit(connection)
                 self._is_pooled = _is_pooled(connection)
-                migrate(connection, self._address.schema)
+                parts = 0 if self._address.splits else PARTITIONS
+                migrate(connection, self._address.schema, parts=parts)
             finally:
                 connection.close()
             pool: ConnectionPool[Connection] = ConnectionPool(

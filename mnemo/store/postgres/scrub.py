@@ -18,10 +18,10 @@ _PAUSE_S = 0.1
 # Everything else that reads or writes a table waits behind a rewrite that waits for it.
 _PATIENCE = "SET lock_timeout = 1000"
 
-_OWED = "SELECT 1 FROM meta WHERE name IN ('scrub', 'scrubbing')"
+_OWED = "SELECT 1 FROM meta WHERE name LIKE 'scrub %' OR name = 'scrubbing'"
 # What is erased from here on is noted anew; what was erased has transactions below the value.
 _BEGIN = """
-WITH noted AS (DELETE FROM "{0}".meta WHERE name = 'scrub' RETURNING name)
+WITH noted AS (DELETE FROM "{0}".meta WHERE name LIKE 'scrub %' RETURNING name)
 INSERT INTO "{0}".meta (name, value) SELECT 'scrubbing', pg_current_xact_id()::text
 WHERE EXISTS (SELECT 1 FROM noted)
    OR EXISTS (SELECT 1 FROM "{0}".meta WHERE name = 'scrubbing')

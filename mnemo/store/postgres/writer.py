@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
+import threading
 import time
 import zlib
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from itertools import groupby
+from typing import Any
 
 import psycopg
 from psycopg import errors
 
 from mnemo.errors import StoreError, StoreUnavailable
-from mnemo.store.engine import GroupWriter, Locks, Unit, outside
+from mnemo.store.engine import WHOLE, GroupWriter, Locks, Unit, outside, repositories_of
 from mnemo.store.postgres.connection import Connection, PostgresTx, closed_on_error, translated
 from mnemo.store.postgres.schema import LOCKS
 
@@ -90,11 +96,23 @@ class Commits:
 
 
 _MOST_TRIES = 5
+_MOST_ASIDE = 4
+"""Repositories that are erased at once, by one service, without waiting for each other (S)."""
 # In each commit, notifying would take nine tenths of the throughput.
 _BETWEEN_NOTICES_S = 0.02
 _LOCK = "SELECT no FROM locks WHERE no = ANY ('{{{}}}') ORDER BY no FOR UPDATE"
+_LOCK_NONE = "LOCK TABLE locks IN ROW SHARE MODE"
 _LOCK_ALL = "LOCK TABLE locks IN EXCLUSIVE MODE"
 """Keeps out every writer: those that lock rows, too, lock the table in a weaker mode."""
+# Advisory locks have a queue: who shuts a gate waits for those before it alone, and nobody passes
+# it meanwhile, so that neither starves. Rows that are locked in two modes have none.
+_GATES = """
+SELECT CASE WHEN shuts THEN pg_advisory_xact_lock(hashtext(current_schema()), gate)
+       ELSE pg_advisory_xact_lock_shared(hashtext(current_schema()), gate) END
+FROM (VALUES {}) v (gate, shuts)"""
+_TRY_GATES = """
+SELECT gate AS shut FROM (VALUES {}) v (gate, shuts)
+WHERE NOT pg_try_advisory_xact_lock_shared(hashtext(current_schema()), gate)"""
 _REPEATED = (errors.SerializationFailure, errors.DeadlockDetected)
 
 
@@ -106,18 +124,45 @@ class _Refused(Exception):
         self.error = error
 
 
+class _Shut(Exception):
+    """Repositories of a batch are shut, by their gates."""
+
+    def __init__(self, gates: Collection[int]) -> None:
+        super().__init__()
+        self.gates = gates
+
+
 class Writer(GroupWriter):
     """
     ``GroupWriter`` over a PostgreSQL connection, which *connect* opens anew when it is lost.
     *begin* begins a transaction in the schema; *channel* is notified when jobs were written.
+    *splits*: Whether units of different repositories have transactions of their own.
+
+    Writes of all of a repository, and what would wait for one, go to a writer *aside*, which is of
+    that repository until it is through: what is of others goes on.
     """
 
+    waits = False
+    """Whether gates are waited for."""
+
     def __init__(
-        self, connect: Callable[[], Connection], begin: str, *, channel: str, limit: int
+        self,
+        connect: Callable[[], Connection],
+        begin: str,
+        *,
+        channel: str,
+        limit: int,
+        splits: bool = False,
     ) -> None:
         super().__init__(limit=limit)
         self._connect = connect
         self._begin = begin
+        self._splits = splits
+        self._asides: list[_Aside] = []
+        self._make_aside = partial(_Aside, self, connect, begin, channel=channel, limit=limit)
+        self._behind: dict[str, _Aside] = {}
+        """The repositories that have units aside: others of theirs go behind them."""
+        self._counting = threading.Lock()
         self._has_savepoints = False
         self._notice = f'NOTIFY "{channel}"'
         self._wrote_jobs = False
@@ -135,7 +180,7 @@ class Writer(GroupWriter):
 
     def is_own(self, process: int) -> bool:
         """Whether it is the server process that this writer is, or was last, connected to."""
-        return process == self._process
+        return process == self._process or any(one.is_own(process) for one in self._asides)
 
     # ── Notices of jobs, on the event loop ───────────────────────────────────────────
 
@@ -157,10 +202,83 @@ class Writer(GroupWriter):
         """Notify what was not, then close."""
         self._notify()
         await super().aclose()
+        for aside in self._asides:
+            await aside.aclose()
 
     # ── In the writer's thread ───────────────────────────────────────────────────────
 
     def _write(self, batch: list[Unit]) -> None:
+        written: list[Unit] = []
+        for part in self._parts(self._kept(batch)):
+            while part:
+                try:
+                    self._write_at_once(part)
+                    break
+                except _Shut as found:
+                    part = self._kept(part, found.gates)
+            written += part
+        batch[:] = written
+
+    def _parts(self, batch: list[Unit]) -> Collection[list[Unit]]:
+        """What has a transaction of its own each."""
+        parts: dict[object, list[Unit]] = {}
+        for unit in batch:
+            place = repositories_of(unit.locks) if self._splits else None
+            parts.setdefault(place, []).append(unit)
+        return parts.values()
+
+    def _kept(self, units: list[Unit], shut: Collection[int] = ()) -> list[Unit]:
+        """Those of *units* that wait for no repository; the others go aside."""
+        kept: list[Unit] = []
+        for unit in units:
+            repos = repositories_of(unit.locks)
+            is_whole = any(kind == WHOLE for kind, _ in unit.locks)
+            if is_whole or any(id in self._behind or _gate(id) in shut for id in repos):
+                self._put_aside(unit, repos)
+            else:
+                kept.append(unit)
+        return kept
+
+    def _put_aside(self, unit: Unit, repos: Collection[str]) -> None:
+        try:
+            with translated("writing to the store"):
+                aside = self._aside_of(repos)
+        except StoreError as error:
+            unit.result = error
+            self._wake([unit])
+            return
+        with self._counting:
+            aside.behind.update(repos)
+            self._behind.update(dict.fromkeys(repos, aside))
+        with suppress(RuntimeError):  # the loop has ended, and waits for nothing
+            self._loop.call_soon_threadsafe(self._moved, aside)
+        aside.take(unit)
+
+    def _aside_of(self, repos: Collection[str]) -> _Aside:
+        """Where the repositories wait already; else one where none does, or the fewest do."""
+        found = next((self._behind[id] for id in repos if id in self._behind), None)
+        found = found or min(self._asides, key=lambda one: len(one.behind), default=None)
+        if found is None or (found.behind.keys() - repos and len(self._asides) < _MOST_ASIDE):
+            found = self._make_aside()
+            found.start_for(self._loop)
+            self._asides.append(found)
+        return found
+
+    def _moved(self, aside: _Aside) -> None:
+        self._waiting -= 1
+        aside._waiting += 1
+
+    def through(self, aside: _Aside, units: Sequence[Unit]) -> None:
+        """Units that were aside are written, or refused."""
+        with self._counting:
+            for unit in units:
+                aside.behind.subtract(repositories_of(unit.locks))
+            aside.behind = +aside.behind
+            self._behind = {
+                id: one for id, one in self._behind.items() if one is not aside or id in one.behind
+            }
+
+    def _write_at_once(self, batch: list[Unit]) -> None:
         error: Exception | None = None
         for _ in range(_MOST_TRIES):
             error = self._refusal()
@@ -196,6 +314,9 @@ class Writer(GroupWriter):
                 if len(batch) == 1:
                     batch[0].result = refused.error
                     break
+            except _Shut:
+                self._abandon()
+                raise
             except CommitInDoubt:
                 error = self._commits.looked_up()
                 self._wrote_jobs |= self._tx.wrote_jobs and error is None
@@ -210,8 +331,10 @@ class Writer(GroupWriter):
 
     def _transact(self, batch: list[Unit]) -> None:
         self._tx.wrote_jobs = False
-        locks = locking([unit.locks for unit in batch])
-        self._connection.execute(f"{self._begin}; {locks}; {self._commits.next()}")
+        locks = locking([unit.locks for unit in batch], waits=self.waits)
+        begun = self._connection.execute(f"{self._begin}; {locks}; {self._commits.next()}")
+        if shut := _shut(begun):
+            raise _Shut(shut)
         self._run_batch(batch)
         self._commits.commit(self._connection)
 
@@ -256,6 +379,43 @@ class Writer(GroupWriter):
         self._connection.close()
 
 
+class _Aside(Writer):
+    """The writer aside of *main*: each repository after the other, gates included."""
+
+    waits = True
+
+    def __init__(self, main: Writer, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._main = main
+        self.behind: Counter[str] = Counter()
+        """How many units wait here, by repository."""
+
+    def start_for(self, loop: asyncio.AbstractEventLoop) -> None:
+        """``start`` in another thread than that of *loop*."""
+        self._loop = loop
+        self._thread.start()
+
+    def take(self, unit: Unit) -> None:
+        """Take over *unit* from the thread of *main*."""
+        self._queue.put(unit)
+
+    def _write(self, batch: list[Unit]) -> None:
+        for _, part in groupby(batch, key=lambda unit: frozenset(unit.locks)):
+            units = list(part)
+            self._write_at_once(units)
+            self._main.through(self, units)
+
+
+def _shut(cursor: psycopg.Cursor[tuple[Any, ...]]) -> set[int]:
+    """The gates that one of the results of *cursor* names."""
+    shut: set[int] = set()
+    while True:
+        if cursor.description and cursor.description[0].name == "shut":
+            shut.update(gate for (gate,) in cursor)
+        if not cursor.nextset():
+            return shut
+
+
 def _is_repeated(error: Exception) -> bool:
     """Whether another transaction was in the way, which the next try may not meet."""
     return isinstance(error.__cause__, _REPEATED)
@@ -266,10 +426,25 @@ def _log_unsent(result: object) -> None:
         log.info("other processes will find new jobs when they look next: %s", result)
 
 
-def locking(named: Sequence[Locks]) -> str:
-    """The statement that locks what writers have named, in the order in which everybody does."""
+def locking(named: Sequence[Locks], *, waits: bool = True) -> str:
+    """
+    The statements that lock what writers have named, in the order in which everybody does: first
+    the gates of their repositories, which a writer of all of one shuts, then rows. *waits*: For
+    gates; else the first statement gives those that are shut.
+    """
     if not all(named):
         return _LOCK_ALL
-    names = {f"{kind}\0{id}" for locks in named for kind, id in locks}
+    locks = {lock for some in named for lock in some}
+    shut = {_gate(id) for kind, id in locks if kind == WHOLE}
+    gates = {_gate(id) for some in named for id in repositories_of(some)}
+    names = {f"{kind}\0{id}" for kind, id in locks if kind != WHOLE}
     rows = {zlib.crc32(name.encode()) % LOCKS for name in names}
-    return _LOCK.format(",".join(map(str, rows)))
+    lock = _LOCK.format(",".join(map(str, rows))) if rows else _LOCK_NONE
+    if not gates:
+        return lock
+    given = ", ".join(f"({gate}, {gate in shut})" for gate in sorted(gates))
+    return f"{(_GATES if waits else _TRY_GATES).format(given)}; {lock}"
+
+
+def _gate(repo_id: str) -> int:
+    return zlib.crc32(repo_id.encode()) - 2**31

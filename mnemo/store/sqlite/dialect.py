@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -200,17 +200,23 @@ _SPELLINGS = {
     "least": "min",
     "field": "iif(json_valid({0}), {0} ->> '$.{1}', NULL)",
     "position": "instr",
-    "row": "f.rowid",
     "number": "INTEGER PRIMARY KEY",
     "lasting": "INTEGER PRIMARY KEY AUTOINCREMENT",
+    "followed": "INTEGER PRIMARY KEY AUTOINCREMENT",
+    "place": "INTEGER PRIMARY KEY",
+    "repo": "INTEGER PRIMARY KEY AUTOINCREMENT",
+    "keyed": "",
     "clustered": "WITHOUT ROWID",
+    "also": "+",
+    "names": "repos",
 }
 """What the words of ``store.tx`` are in SQLite."""
-_WORD = re.compile(r"\$(?:(by|entries|firsts|field)\(([\w.]+)(?:, (\w+))?\)|(\w+))")
+_WORD = re.compile(r"\$(?:(by|entries|firsts|field|keyed)\(([\w.]+)(?:, (\w+))?\)|(\w+))")
 _LARGEST = "SELECT coalesce(max({}), 0) FROM {}"
 _GIVEN_AGAIN = ("sessions", "episodes", "nodes", "notes", "items")
 _LAST_NUMBER = "SELECT seq FROM sqlite_sequence WHERE name = ?"
 _PUT_WORDS = "INSERT INTO note_words (rowid, terms) VALUES (?, ?)"
+_DROP_WORDS = "DELETE FROM note_words WHERE rowid IN (SELECT no FROM notes WHERE repo = ?)"
 # Each note differs from the one before: a scrub that began earlier cannot remove it.
 _NOTE = "INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', 'erased ' || random())"
 _NOTE_EXPIRED = """
@@ -229,15 +235,19 @@ def spelled(statement: str) -> str:
 
 def make_scratch(tx: Tx, table: str, columns: str) -> None:
     """Make it for the connection, if it is not there yet."""
-    tx.run(f"CREATE TEMP TABLE IF NOT EXISTS {table} (seq $number, {columns})")
+    tx.run(f"CREATE TEMP TABLE IF NOT EXISTS {table} (seq $place, {columns})")
 
 
-def reserve(tx: Tx, table: str, count: int, repos: Sequence[int]) -> int:
+def reserve(tx: Tx, table: str, counts: Mapping[int, int]) -> dict[int, int]:
     if table in _GIVEN_AGAIN:
-        (last,) = tx.run(_LARGEST.format("no", table)).fetchone()
-        return int(last)
-    row = tx.run(_LAST_NUMBER, (table,)).fetchone()
-    return 0 if row is None else int(row[0])
+        row = tx.run(_LARGEST.format("no", table)).fetchone()
+    else:
+        row = tx.run(_LAST_NUMBER, (table,)).fetchone()
+    last, taken = 0 if row is None else int(row[0]), {}
+    for repo, count in counts.items():
+        taken[repo] = last
+        last += count
+    return taken
 
 
 def last_number(tx: Tx, table: str, repo: int) -> int:
@@ -246,8 +256,14 @@ def last_number(tx: Tx, table: str, repo: int) -> int:
     return int(tx.run(_LARGEST.format(column, table)).fetchone()[0])
 
 
-def put_note_words(tx: Tx, rows: Sequence[tuple[int, str]]) -> None:
+def put_note_words(tx: Tx, repo: int, rows: Sequence[tuple[int, str]]) -> None:
     tx.run_many(_PUT_WORDS, rows)
+
+
+def drop_note_words(tx: Tx, repo: int, note: int | None) -> int:
+    if note is not None:
+        return tx.run("DELETE FROM note_words WHERE rowid = ?", (note,)).rowcount
+    return tx.run(_DROP_WORDS, (repo,)).rowcount
 
 
 def note_erased(tx: Tx) -> None:

@@ -16,11 +16,13 @@ from mnemo.store import schema
 from mnemo.store.sqlite.connection import SqliteTx
 from mnemo.store.sqlite.dialect import TEXTS, spelled
 
-APPLICATION_ID = 0x6D6E6D6F
-"""The letters "mnmo"; development versions had others."""
-_DEVELOPMENT_ID = 0x6D6E656D
+APPLICATION_ID = 0x6D6E6D72
+"""The letters "mnmr"; development versions and previews had others."""
+_DEVELOPMENT_ID, _PREVIEW_ID = 0x6D6E656D, 0x6D6E6D6F
 # Its words are folded and stemmed before they come here, as those of a query are.
 _NOTE_WORDS = "CREATE VIRTUAL TABLE note_words USING fts5(terms, tokenize = 'unicode61')"
+
+_NAMES = "CREATE UNIQUE INDEX idx_repos_id ON repos (id)"
 
 ON_FILE: dict[int, Callable[[Any], None]] = {}
 """Schema version → what it takes on SQLite alone, given a ``sqlite_utils.Database``."""
@@ -38,6 +40,8 @@ def stored_version(connection: sqlite3.Connection) -> int:
     application, version, tables = connection.execute(_IDENTITY).fetchone()
     if application == _DEVELOPMENT_ID:
         raise schema.of_development(version)
+    if application == _PREVIEW_ID:
+        raise schema.of_preview()
     if application != APPLICATION_ID and (tables or version or application):
         raise StoreCorrupt("the file is a SQLite database, but no mnemo store: name another file")
     if version < 0:
@@ -96,7 +100,7 @@ def _step(connection: sqlite3.Connection, number: int) -> None:
 
 def _make(connection: sqlite3.Connection, found: int, number: int) -> None:
     if not found:
-        for statement in (*schema.CREATE, *TEXTS, _NOTE_WORDS):
+        for statement in (*schema.CREATE, _NAMES, *TEXTS, _NOTE_WORDS):
             connection.execute(spelled(statement))
         return
     schema.MIGRATIONS[found - 1](SqliteTx(connection))
