@@ -107,12 +107,9 @@ class _Part:
         """As of the filters' end."""
         view = corpus.steps if sealed is None else sealed.view
         ok, end = eligible_steps(view, filters), filters.until
-        if sealed is not None and end is None:
+        if sealed is not None and (end is None or view.first.max() <= end.timestamp()):
             return cls(view, sealed.pieces, sealed, ok, sealed.sums)
-        if sealed is not None and end is not None:
-            pieces = replace(sealed.pieces, exists=view.first <= end.timestamp())
-        else:
-            pieces = view.pieces if end is None else view.pieces_until(end.timestamp())
+        pieces = view.pieces if end is None else view.pieces_until(end.timestamp())
         return cls(view, pieces, sealed, ok, Sums.of(view, pieces))
 
     def read(self, rarity: Mapping[str, float], means: Mapping[str, float]) -> None:
@@ -280,7 +277,7 @@ class _Gathering:
         yield tail, np.array([d for id in wanted for d in tail.view.of(id)], np.int64)
 
     def add_neighbours(self) -> None:
-        """Choose the neighbours of what is chosen, and let go of what does not exist."""
+        """Choose what stands around what is chosen, and let go of what does not exist."""
         for part in self._parts:
             pieces = part.pieces
             wanted = np.zeros(part.view.count + 1, np.bool_)  # The last is what is no neighbour.
@@ -289,6 +286,7 @@ class _Gathering:
             for _ in range(AROUND):
                 chosen = np.flatnonzero(wanted[:-1])
                 wanted[pieces.previous[chosen]] = wanted[pieces.next[chosen]] = True
+            wanted[_other_sides(part.view, np.flatnonzero(wanted[:-1]))] = True
             part.chosen = [np.flatnonzero(wanted[:-1] & pieces.exists)]
 
     # ── Putting together ─────────────────────────────────────────────────────────────
@@ -422,6 +420,15 @@ class _Gathering:
         both = np.concatenate((known, np.array(found, np.int32).reshape(-1, 2)))
         both = np.unique(both, axis=0) if found else both
         return both[both[:, 0] < corpus.nodes[kind].count]
+
+
+def _other_sides(view: StepsView, chosen: NDArray[Any]) -> NDArray[Any]:
+    """The other sides of the steps of documents *chosen*, which stand beside them."""
+    around = np.concatenate((chosen - 1, chosen + 1))
+    there = (around >= 0) & (around < view.count)
+    near, own = around[there], np.tile(chosen, 2)[there]
+    same = (view.born[near] == view.born[own]) & (view.session[near] == view.session[own])
+    return np.asarray(near[same])
 
 
 class _Read(Postings):

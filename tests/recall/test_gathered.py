@@ -1,31 +1,36 @@
 """A document that was gathered with a few others has the score that it has among all."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mnemo.config import Config
-from mnemo.index.corpus import CorpusView, Side, Whole, thread_chain
+from mnemo.index import at_rest
+from mnemo.index.corpus import CorpusView, Side, thread_chain
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document
-from mnemo.index.gather import GatheredView, gathered, with_other_sides
+from mnemo.index.large import LargeView, Sealed
 from mnemo.index.pieces import CHAT, DOCUMENT, NOTE
-from mnemo.index.shares import held, of_pieces, rarity_of, shares
+from mnemo.index.segments import Kept, unpacked
+from mnemo.recall import gather
+from mnemo.recall.gather import GatheredView, gathered
 from mnemo.recall.request import RecallRequest, RecallRun
-from mnemo.recall.score import ask
+from mnemo.recall.score import RecallQuestion, ask, eligible_steps
 from mnemo.recall.search import HopZero, hop_zero
 from mnemo.runtime.clock import Breather
+from mnemo.values.feed import FeedCursor
 from mnemo.values.filters import Filters
 from mnemo.values.graph import Edge, EdgeKind, Node, NodeType, Procedural, Semantic, Tag
 from mnemo.values.vectors import passage_key
 
 WIDTH = 12
 VOCABULARY = [f"word{n}" for n in range(120)]
-TURNS = 240
+PARTS, TURNS = 3, 360
 CLOSE = 1e-5
 Chosen = dict[NodeType, np.ndarray]
 Act = Callable[[Corpus], object]
@@ -43,9 +48,14 @@ class Story:
         self.acts = list[tuple[int, Act]]()
         self.asked = self.vector()
         self.of_message = dict[str, int]()
+        self.repeated = set[str]()
         at = 0.0
         for number in range(TURNS):
-            self.turn(number, part=2 * number // TURNS, at=(at := at + self.pause()))
+            part, before = (PARTS * n // TURNS for n in (number, number - 1))
+            # Pieces of talk end where segments end.
+            at += self.pause() if part == before else 30_000
+            self.turn(number, part, at)
+        self.acts.sort(key=itemgetter(0))
 
     def pause(self) -> float:
         return float(self.chance.choice([60, 60, 60, 60, 30_000]))
@@ -55,8 +65,11 @@ class Story:
         return " ".join(self.chance.choice(VOCABULARY, count, p=weights / weights.sum()))
 
     def vector(self) -> np.ndarray:
+        """One that is the same in a byte for each number."""
         row = self.chance.standard_normal(WIDTH) + 0.3
-        return (row / np.linalg.norm(row)).astype(np.float32)
+        row /= np.linalg.norm(row)
+        scale = np.abs(row).max() / 127
+        return (np.rint(row / scale) * scale).astype(np.float32)
 
     def one_in(self, many: int) -> bool:
         return not self.chance.integers(many)
@@ -96,13 +109,15 @@ class Story:
                 rows = {passage_key(side.key, n): self.vector() for n in passages}
                 self.act(part, lambda corpus, rows=rows: corpus.add_vectors(rows))
         if self.one_in(6):
-            repeated = ("step" + id, id, f"s{number % 3}", number)
+            self.repeated.add(id)
+            repeated = ("step" + id, id, f"s{number % 3}", number + 1)
             self.act(part, lambda corpus: corpus.steps.add_repeat(*repeated))
         if self.one_in(3):
             self.made(number, part)
         if self.one_in(20):
             gone = f"m{self.chance.integers(number + 1)}"
-            self.act(self.of_message[gone], lambda corpus: corpus.remove([gone]))
+            if gone not in self.repeated:  # A step that took its place is read anew before.
+                self.act(self.of_message[gone], lambda corpus: corpus.remove([gone]))
 
     def made(self, number: int, part: int) -> None:
         """A fact, an instruction or a tag, that rests on steps said before or on nothing."""
@@ -120,100 +135,87 @@ class Story:
     def act(self, part: int, act: Act) -> None:
         self.acts.append((part, act))
 
-    def view(self, *parts: int) -> CorpusView:
-        """A view of a corpus of *parts*."""
-        corpus = Corpus(dimensions=WIDTH, passage_tokens=8)
-        for part, act in self.acts:
-            if part in parts:
+    def view(self, segments: int = 0) -> CorpusView:
+        """A view of everything; of the first parts, so many, the steps are in large segments."""
+        corpus, large = Corpus(dimensions=WIDTH, passage_tokens=8), tuple[Sealed, ...]()
+        for part in range(PARTS):
+            for _, act in (one for one in self.acts if one[0] == part):
                 act(corpus)
-        return corpus.view(1, Breather())
+            if part < segments:
+                large = (*large, sealed(corpus, large))
+                at_rest.shed(corpus, large, large[-1].head.until)
+        return corpus.view(1, Breather(), large)
 
 
-def asked(view: CorpusView, story: Story, query: str, filters: Filters) -> HopZero:
-    """What *query* finds at hop 0."""
+def sealed(corpus: Corpus, large: Sequence[Sealed]) -> Sealed:
+    """The steps and messages of *corpus* as a segment behind *large*; none waits for a vector."""
+    for key in [key for key, debt in corpus.owed.items() if debt.group is corpus.steps]:
+        corpus.owed.take(key)
+    stay = [Kept(no, one.head.documents, one.head.until) for no, one in enumerate(large)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(at_rest, "LARGE", corpus.steps.living)
+        patch.setattr(at_rest, "EXACT", 0)
+        made = at_rest.large_segment(corpus, stay, FeedCursor(), repo=1, reading="")
+    assert made is not None
+    head, batches = unpacked(made[1])
+    return Sealed(head, batches["steps"])
+
+
+def asked(view: CorpusView, question: RecallQuestion, filters: Filters) -> HopZero:
+    """What *question* finds at hop 0."""
     request = RecallRequest(
-        query=query, filters=filters, types=("episodic", "semantic", "procedural", "tag"), k=20
+        query=question.query, filters=filters, types=("episodic", "semantic", "procedural", "tag"), k=20
     )
     run = RecallRun(request, datetime(2026, 1, 1, tzinfo=UTC), 0.7)
     config = Config(recall={"agent_actors": {"robot"}})
-    return hop_zero(view, ask(query).embedded(story.asked[np.newaxis]), run, config)
+    return hop_zero(view, question, run, config)
 
 
 # ── Some of it ───────────────────────────────────────────────────────────────────────
 
 
-def some_of(view: CorpusView, story: Story) -> Chosen:
-    """A third of all, with what belongs to it, and two neighbours on either side."""
-    steps, pieces = view.steps, view.steps.pieces
-    chosen = {kind: thinned(one.count, story) for kind, one in view.nodes.items()}
-    said = thinned(steps.count, story)
-    for kind, pairs in view.behind.items():
-        chosen[kind] = np.union1d(chosen[kind], pairs[np.isin(pairs[:, 1], said), 0])
-        said = np.union1d(said, pairs[np.isin(pairs[:, 0], chosen[kind]), 1])
-    for _ in range(2):
-        said = np.union1d(said, np.concatenate((pieces.previous[said], pieces.next[said])))
-    said = with_other_sides(steps, said[said >= 0])
-    return {"episodic": said} | {kind: numbers.astype(np.int32) for kind, numbers in chosen.items()}
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not asked for by id is gathered sparingly."""
+    for name, value in (("EXACT", 0), ("BEST", 5), ("TALKS", 1)):
+        monkeypatch.setattr(gather, name, value)
 
 
-def thinned(count: int, story: Story) -> np.ndarray:
-    return np.flatnonzero(story.chance.random(count) < 1 / 3)
+def some_of(view: CorpusView, story: Story) -> list[str]:
+    """Ids of a third of what is alive."""
+    alive = np.flatnonzero(view.steps.alive)
+    return [view.steps.ids[n] for n in alive[story.chance.random(len(alive)) < 1 / 3].tolist()]
 
 
-def complete(view: CorpusView, chosen: Chosen) -> Iterator[tuple[NodeType, np.ndarray]]:
+def large_view(story: Story, segments: int) -> LargeView:
+    large = story.view(segments)
+    assert isinstance(large, LargeView)
+    return large
+
+
+def gathered_from(view: CorpusView, some: GatheredView) -> Chosen:
+    """Which documents of *view* are those of *some*, in which both sides of a step are."""
+    steps, ids = view.steps, {*some.steps.ids}
+    said = [n for n in np.flatnonzero(steps.alive).tolist() if steps.ids[n] in ids]
+    assert [steps.ids[n] for n in said] == list(some.steps.ids)
+    assert steps.acted[said].tolist() == some.steps.acted.tolist()
+    every = {kind: np.arange(one.count) for kind, one in view.nodes.items()}
+    return {"episodic": np.array(said, np.int32), **every}
+
+
+def complete(view: CorpusView, chosen: Chosen, end: float) -> Iterator[tuple[NodeType, np.ndarray]]:
     """The chosen documents of which everything that counts in their score is chosen."""
-    pieces, said = view.steps.pieces, chosen["episodic"]
+    pieces, said = view.steps.pieces_until(end), chosen["episodic"]
     around = [one[said] for one in (pieces.previous, pieces.next)]
-    inside = np.all([np.isin(one, said) | (one < 0) for one in around], axis=0)
-    good = said[inside]
+    good = said[np.all([np.isin(one, said) | (one < 0) for one in around], axis=0)]
+    yield "episodic", good
     for kind, numbers in chosen.items():
         if kind in view.behind:
             node, step = view.behind[kind].T
             lacking = node[~np.isin(step, good) & view.steps.alive[step]]
             numbers = numbers[~np.isin(numbers, lacking)]
-            good = good[~np.isin(good, step[~np.isin(node, chosen[kind])])]
         if kind != "episodic":
             yield kind, numbers
-    yield "episodic", good
-
-
-def whole_for(view: CorpusView, query: str, end: float, said: np.ndarray) -> Whole:
-    """What the sides *said* are scored with, of what *view* holds."""
-    terms = ask(query).terms
-    whole = view.whole(terms, end)
-    rarity = rarity_of(terms, whole.totals)
-    own = held(view.steps, rarity, whole.pieces.exists)
-    session = shares(of_pieces(own, whole.pieces), whole.totals.means["piece"])
-    return Whole(
-        whole.totals,
-        whole.pieces.among(said),
-        session[np.maximum(whole.pieces.piece, 0)][said],
-    )
-
-
-def placed(view: CorpusView, part: CorpusView, chosen: Chosen) -> Chosen:
-    """The chosen documents of *view* that *part* holds, as it numbers them."""
-    found: Chosen = {}
-    for kind, numbers in chosen.items():
-        one, other = view.of_type(kind), part.of_type(kind)
-        assert one is not None
-        assert other is not None
-        place: dict[tuple[str, int], int] = {}
-        for number, id in enumerate(other.ids):
-            place[id, other.ids[:number].count(id)] = number
-        keys = [(one.ids[n], one.ids[:n].count(one.ids[n])) for n in numbers.tolist()]
-        found[kind] = np.array([place[key] for key in keys if key in place], np.int32)
-    return found
-
-
-def links(view: CorpusView, story: Story) -> dict[NodeType, list[tuple[str, str]]]:
-    """Ids of all nodes and of the steps behind them that are of two parts."""
-    found: dict[NodeType, list[tuple[str, str]]] = {}
-    for kind, pairs in view.behind.items():
-        ids = {(view.nodes[kind].ids[n], view.steps.ids[s]) for n, s in pairs.tolist()}
-        part = {id: story.of_message["m" + id.strip("stepmn")] for pair in ids for id in pair}
-        found[kind] = sorted(pair for pair in ids if part[pair[0]] != part[pair[1]])
-    return found
 
 
 def same(all_of_it: HopZero, part: HopZero, kind: NodeType, chosen: Chosen, good: np.ndarray):
@@ -246,28 +248,27 @@ def story_filters(view: CorpusView) -> Sequence[Filters]:
 # ── Tests ────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("in_parts", [False, True])
-@pytest.mark.parametrize("seed", range(6))
-def test_what_is_gathered_scores_as_in_the_whole(seed: int, in_parts: bool) -> None:
-    """From one view or from two, whatever the filters, each signal of it is the same."""
+@pytest.mark.parametrize("segments", range(1, PARTS + 1))
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.usefixtures("few")
+def test_what_is_gathered_scores_as_in_the_whole(seed: int, segments: int) -> None:
+    """From segments and what is behind them, whatever the filters, each signal is the same."""
     story = Story(seed)
-    view = story.view(0, 1)
+    view, large = story.view(), large_view(story, segments)
     assert {*view.steps.pieces.kind[view.steps.alive]} == {NOTE, CHAT, DOCUMENT}
-    parts = [story.view(0), story.view(1)] if in_parts else [view]
     for number, filters in enumerate(story_filters(view)):
         query = story.words(4) + ["", " where did you say", " how long have I"][number % 3]
+        question = ask(query).embedded(story.asked[np.newaxis])
         end = filters.until.timestamp() if filters.until else np.inf
-        chosen = some_of(view, story)
-        assert 0 < len(chosen["episodic"]) < view.steps.count
-        whole = whole_for(view, query, end, chosen["episodic"])
-        given = [(part, placed(view, part, chosen)) for part in parts]
-        crossing = links(view, story) if in_parts else {}
-        some = gathered(given, whole, like=view, links=crossing)
-        assert list(some.steps.ids) == [view.steps.ids[n] for n in chosen["episodic"]]
-        everything, found = (asked(one, story, query, filters) for one in (view, some))
+        some = gathered(large, question, filters, some_of(view, story))
+        chosen = gathered_from(view, some)
+        said = chosen["episodic"]
+        assert 0 < len(said) < np.count_nonzero(view.steps.alive)
+        assert some.eligible.tolist() == eligible_steps(view.steps, filters)[said].tolist()
+        everything, found = (asked(one, question, filters) for one in (view, some))
         assert everything.evidence["size"] == found.evidence["size"]
         compared = 0
-        for kind, good in complete(view, chosen):
+        for kind, good in complete(view, chosen, end):
             if kind in everything.hits:
                 same(everything, found, kind, chosen, good)
                 compared += len(good)
@@ -275,31 +276,21 @@ def test_what_is_gathered_scores_as_in_the_whole(seed: int, in_parts: bool) -> N
 
 
 def test_what_was_gathered_is_found_under_all_its_names() -> None:
-    """A step that repeats a message, its session, its actor and its metadata are there."""
+    """A step that repeats a message, and its actor are there."""
     story = Story(3)
-    view = story.view(0, 1)
-    every = np.arange(view.steps.count, dtype=np.int32)[1:]
-    whole = whole_for(view, "word1", np.inf, every)
-    some = gathered([(view, {"episodic": every})], whole, like=view)
-    assert isinstance(some, GatheredView)
-    assert view.steps.aliases
+    view = story.view()
+    some = gathered(large_view(story, 2), ask("word1"), Filters.checked())
+    said = gathered_from(view, some)["episodic"]
+    assert len(said) == np.count_nonzero(view.steps.alive)
+    repeats = {id: steps for id, steps in view.steps.repeats.items() if view.steps.of(id) and steps}
+    assert dict(some.steps.repeats) == repeats
     for step, message in view.steps.aliases.items():
         if message in some.steps.documents:
-            assert [some.steps.ids[n] for n in some.steps.of(step)] == [
-                view.steps.ids[n] for n in view.steps.of(step)
-            ]
-            assert some.steps.repeats[message] == view.steps.repeats[message]
-    for name in ("session", "thread"):
-        chains = [{n: c for c, n in one.steps.chains.items()} | {-1: None} for one in (some, view)]
-        assert [chains[0][n] for n in getattr(some.steps, name).tolist()] == [
-            chains[1][n] for n in getattr(view.steps, name)[1:].tolist()
+            assert some.steps.of(step) == some.steps.of(message) != ()
+    for name in ("actor", "told_by"):
+        assert [some.steps.actors[n] for n in getattr(some.steps, name).tolist()] == [
+            view.steps.actors[n] for n in getattr(view.steps, name)[said].tolist()
         ]
-    assert [some.steps.actors[n] for n in some.steps.told_by.tolist()] == [
-        view.steps.actors[n] for n in view.steps.told_by[1:].tolist()
-    ]
-    red = Filters.checked(where={"colour": "red"}).where
-    held_by = [one.facets.holding(red)[one.metadata] for one in (some.steps, view.steps)]
-    assert held_by[0].tolist() == held_by[1][1:].tolist()
 
 
 async def test_nodes_that_are_not_in_memory_are_read_at_once(make_world: Any) -> None:
@@ -340,8 +331,9 @@ async def test_nodes_that_are_not_in_memory_are_read_at_once(make_world: Any) ->
     assert 1 <= len(reads) <= 4
 
 
-def test_nothing_chosen_is_an_empty_view() -> None:
-    """Parts of which nothing was chosen leave nothing to find."""
-    view = Story(1).view(0, 1)
-    whole = whole_for(view, "word1", np.inf, np.zeros(0, np.int32))
-    assert gathered([(view, {}), (view, {})], whole, like=view).is_empty
+def test_where_nothing_matches_no_step_is_found() -> None:
+    """Segments of which nothing was chosen leave none to find."""
+    question, filters = ask("word1"), Filters.checked(actor="nobody")
+    some = gathered(large_view(Story(1), 2), question, filters)
+    assert not some.steps.count
+    assert "episodic" not in {found.type for found in asked(some, question, filters).found}
