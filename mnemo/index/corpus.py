@@ -510,11 +510,6 @@ class StepsView(DocumentsView):
             log_words=self.log_words,
         )
 
-    def chain_names(self, numbers: Ints) -> list[str]:
-        """The names in *chains* of *numbers*."""
-        names = [*self.chains]
-        return [names[number] for number in numbers.tolist()]
-
 
 @dataclass(frozen=True, slots=True)
 class CorpusView:

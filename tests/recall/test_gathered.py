@@ -1,6 +1,6 @@
 """A document that was gathered with a few others has the score that it has among all."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -164,7 +164,10 @@ def sealed(corpus: Corpus, large: Sequence[Sealed]) -> Sealed:
 def asked(view: CorpusView, question: RecallQuestion, filters: Filters) -> HopZero:
     """What *question* finds at hop 0."""
     request = RecallRequest(
-        query=question.query, filters=filters, types=("episodic", "semantic", "procedural", "tag"), k=20
+        query=question.query,
+        filters=filters,
+        types=("episodic", "semantic", "procedural", "tag"),
+        k=20,
     )
     run = RecallRun(request, datetime(2026, 1, 1, tzinfo=UTC), 0.7)
     config = Config(recall={"agent_actors": {"robot"}})
