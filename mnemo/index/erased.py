@@ -38,7 +38,7 @@ Mask: TypeAlias = NDArray[np.bool_]
 MOST_REWRITTEN = 131_072
 """
 Documents of the segments that one call writes again, 20 µs each, while other writers wait; what is
-behind them is made anew of rows, which takes a hundred times as long, in the background.
+behind them the background makes anew of rows, 100 µs each.
 """
 
 MOST_WAITING = 64
