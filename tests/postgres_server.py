@@ -63,7 +63,7 @@ def new_schema(server: str) -> Iterator[str]:
 
 _FILLED = """
 SELECT string_agg(format('DELETE FROM %s', oid::regclass), ';') FROM pg_class
-WHERE relnamespace = '{0}'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+WHERE relnamespace = to_regnamespace('{0}') AND relkind IN ('r', 'p') AND NOT relispartition
 AND relname NOT IN ('locks', 'meta')
 """
 _COUNTED = """
