@@ -1,7 +1,7 @@
 """A repository whose index is kept as segments, and what tells two indexes apart."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,25 @@ from engines import rows_of
 
 from mnemo import Config, Mnemo
 from mnemo.config import JobsConfig
+from mnemo.index import at_rest
 from mnemo.index.follower import RepositoryIndex
 from mnemo.index.lexicon import Lexicon
 from mnemo.index.segments import NAMED, unpacked
+from mnemo.recall import gather
 from mnemo.testing import HashingEmbedder
 from mnemo.values.feed import FeedCursor
 
 WORDS = ("bees", "honey", "river", "Zoë", "東京都", "café", "swarm", "hive", "winter", "moss")
+
+
+@contextmanager
+def few(*, large: int = 72, exact: int = 100) -> Iterator[None]:
+    """A few documents are many."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in ((at_rest, "LARGE", large), (at_rest, "EXACT", exact)):
+            patch.setattr(module, name, value)
+        patch.setattr(gather, "EXACT", exact)
+        yield
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -244,10 +244,10 @@ class RepositoryIndex(Embedding):
                     if not begins:
                         continue
                 await self._threads.run(self._absorb, changes)
-                if changes.removed and not await self._follow_large(changes.removed):
-                    continue
-                if changes.more and not await self._keep_large():
-                    continue
+            if self._held.unlisted and not await self._follow_large():
+                continue
+            if changes.more and self.is_held and not await self._keep_large():
+                continue
             # Not those that are read again since they were let go.
             known = bisect(changes.steps, self._stood.cursor.step, key=lambda step: step.ordinal)
             self._traffic.elsewhere += max(0, len(changes.steps) - known - self._own)
@@ -262,20 +262,24 @@ class RepositoryIndex(Embedding):
             self.advise(advice)
             self.advise = None
 
-    async def _follow_large(self, removed: Sequence[str]) -> bool:
+    async def _follow_large(self) -> bool:
         """Hold large segments as they are without what was erased; False: begin anew."""
-        if self._keeper is None or not self._held.large:
-            return True
-        if not await self._keeper.follow(self._held, self._cursor, self._threads, removed):
+        # A step that takes the place of a message in a segment is to be read.
+        if (
+            self._keeper is None
+            or self._corpus.steps.has_heirs
+            or not await self._keeper.follow(self._held, self._cursor, self._threads)
+        ):
             self._start_again()
             return False
         await self._threads.run(self._show, self._view.revision)
+        self._held.unlisted = False
         return True
 
     async def _keep_large(self) -> bool:
         """Keep large segments of what a long reading has brought; False: begin anew."""
         keeper, many = self._keeper, self._corpus.steps.living >= MOST_TAIL
-        if keeper is None or not many or self._held.damaged:
+        if keeper is None or not many or self._held.damaged or self._corpus.steps.has_heirs:
             return True
         try:
             known = self._cursor, self._number, self._threads
@@ -333,10 +337,14 @@ class RepositoryIndex(Embedding):
     async def _seal(self, keeper: Keeper) -> None:
         await self._follow()
         held, large = self._held, self._held.large
-        known = self._number, self._lock, self._threads
-        goes_on = await keeper.keep(held, lambda: self._cursor, *known)
+
+        def at() -> FeedCursor | None:
+            reads_on = self._held is held and not self._corpus.steps.has_heirs
+            return self._cursor if reads_on else None
+
+        goes_on = await keeper.keep(held, at, self._number, self._lock, self._threads)
         async with self._lock:
-            if self._held is held and not goes_on:
+            if True and not goes_on:
                 self._start_again()
             elif self._held is held and held.large is not large:
                 await self._threads.run(self._show, self._view.revision)
@@ -384,7 +392,7 @@ class RepositoryIndex(Embedding):
         if changes.removed:
             self._held.sealed.clear()  # Some segments may have gone with it.
             self._held.recent = VectorCache(RECENT)
-            self._corpus.remove(changes.removed)
+            self._held.remove(changes.removed)
         for step in changes.steps:
             message = changes.repeats.get(step.node_id)
             if message is not None and not self._corpus.knows_step(step.node_id):

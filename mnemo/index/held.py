@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mnemo.index.corpus import OBJECT
@@ -51,7 +52,7 @@ class Held:
 
     __slots__ = (
         *("by_key", "corpus", "damaged", "early", "gone", "large", "listed", "recent"),
-        *("sealed", "tongues", "unseen"),
+        *("sealed", "tongues", "unlisted", "unseen"),
     )
 
     def __init__(self, dimensions: int, passage_tokens: int | None) -> None:
@@ -62,12 +63,21 @@ class Held:
         self.listed: tuple[Kept, ...] = ()
         self.gone: set[str] = set()
         """What has left recall, and may still be in large segments."""
+        self.unlisted = False
+        """Whether large segments are to be looked up, as they may be others now."""
         self.by_key = False
         """Whether vectors up to the cursor are to be read that are owed."""
         self.recent = VectorCache[bytes](RECENT)
         self.tongues: deque[bool] = deque(maxlen=JUDGED)
         self.early: dict[str, Vector] = {}
         self.damaged: set[str] = set()
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Have nothing of *ids* found, which may stand in large segments for a while."""
+        self.corpus.remove(ids)
+        self.gone.update(ids)
+        self.large = tuple(one.without(ids) for one in self.large)
+        self.unlisted = bool(self.large)
 
     @property
     def nbytes(self) -> int:

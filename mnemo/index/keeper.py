@@ -64,6 +64,8 @@ class Keeper:
         useless: dict[Chain, int] = {}
         large = await self._opened(rest.large, held, threads)
         if len(large) < len(rest.large):
+            if not await self._are_listed(rest.large):
+                return await self.take_up(held, threads)
             useless["steps"] = rest.large[len(large)].no
         if large:
             await threads.run(self._set, held, large, rest.large[: len(large)])
@@ -106,7 +108,9 @@ class Keeper:
                 try:
                     sealed = await threads.run(self._sealed, one)
                 except ValueError as error:
-                    log.warning("a part of the index is read anew: %s", error)
+                    # Others may have rewritten it since it was listed.
+                    if await self._are_listed(listed):
+                        log.warning("a part of the index is read anew: %s", error)
                     break
                 after = opened[-1].head.until if opened else FeedCursor()
                 if sealed.head.reading != self._large_reading or sealed.head.after != after:
@@ -124,8 +128,8 @@ class Keeper:
         head, batches = unpacked(segment, at_once=False)
         return Sealed(head, batches["steps"])
 
-    def _remove(self, held: Held, removed: Sequence[str]) -> None:
-        held.large = tuple(one.without(removed) for one in held.large)
+    async def _are_listed(self, large: Sequence[Kept]) -> bool:
+        return _large(await self.segments.kept("steps")) == (*large,)
 
     def _set(self, held: Held, large: Sequence[Sealed], listed: Sequence[Kept]) -> None:
         at_rest.shed(held.corpus, large, large[-1].head.until)
@@ -135,29 +139,41 @@ class Keeper:
     # ── Kept ─────────────────────────────────────────────────────────────────────────
 
     async def keep(
-        self, held: Held, at: Callable[[], FeedCursor], repo: int, lock: Places, threads: Threads
+        self,
+        held: Held,
+        at: Callable[[], FeedCursor | None],
+        repo: int,
+        lock: Places,
+        threads: Threads,
     ) -> bool:
         """
         Keep what *held*, which has come to where *at* says, has read and is not kept, if it is
-        enough. False: others have kept what it holds in another way, it is to be made anew.
+        enough; no more once that is ``None``. False: others have kept what it holds in another way,
+        it is to be made anew.
 
         *Raises* ``StoreError``. *Cancellation*: safe.
         """
         known = {"repo": repo, "tongues": tuple(held.tongues)}
 
-        def small(chain: Chain, kept: Sequence[Kept]) -> tuple[int, at_rest.Made | None]:
-            return at_rest.segment(held.corpus, chain, kept, at(), reading=self._reading, **known)
+        def small(
+            chain: Chain, kept: Sequence[Kept], cursor: FeedCursor
+        ) -> tuple[int, at_rest.Made | None]:
+            return at_rest.segment(held.corpus, chain, kept, cursor, reading=self._reading, **known)
 
         async with lock:
-            if not await self.keep_large(held, at(), repo, threads):
+            if (cursor := at()) is None:
+                return True
+            if not await self.keep_large(held, cursor, repo, threads):
                 return False
         for chain in CHAINS:
             while held.corpus.count_of(chain) - held.sealed.get(chain, 0) >= SEALED_FROM:
                 kept = await self.segments.kept(chain)
                 async with lock:
+                    if (cursor := at()) is None:
+                        return True
                     if chain == "steps" and _large(kept) != held.listed:
                         break  # What is held lies behind others: see there first.
-                    new, made = await threads.run(small, chain, kept)
+                    new, made = await threads.run(small, chain, kept, cursor)
                 held.sealed[chain] = held.corpus.count_of(chain) - new
                 if made is None or not await self.segments.put(*made):
                     break
@@ -180,19 +196,13 @@ class Keeper:
             stay = _large(await self.segments.kept("steps"))
         return stay == held.listed or await self.follow(held, cursor, threads)
 
-    async def follow(
-        self, held: Held, cursor: FeedCursor, threads: Threads, removed: Sequence[str] = ()
-    ) -> bool:
+    async def follow(self, held: Held, cursor: FeedCursor, threads: Threads) -> bool:
         """
-        Hold the large segments as they are now: rewritten without what was erased, or more of them;
-        and without *removed*, which may stand in them for a while. False: what *held* holds does
-        not follow on them.
+        Hold the large segments as they are now: rewritten without what was erased, or more of them.
+        False: what *held* holds does not follow on them.
 
         *Raises* ``StoreError``. *Cancellation*: safe.
         """
-        if removed:
-            held.gone.update(removed)
-            await threads.run(self._remove, held, removed)
         listed = _large(await self.segments.kept("steps"))
         if listed == held.listed:
             return True

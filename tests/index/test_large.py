@@ -1,7 +1,6 @@
 """Repositories of many steps are searched in segments, and answer as if all were in memory."""
 
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -10,11 +9,9 @@ from typing import Any
 import pytest
 from engines import emptied, rows_of
 from postgres_server import ON_POSTGRES
-from segments_kit import opened
+from segments_kit import few, opened
 
 from mnemo import Config, ErasureReport, Mnemo
-from mnemo.index import at_rest
-from mnemo.recall import gather
 from mnemo.testing import HashingEmbedder
 
 
@@ -23,16 +20,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """Where a store begins empty."""
     url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
     return emptied(url, tmp_path)
-
-
-@contextmanager
-def few() -> Iterator[None]:
-    """A few documents are many."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name, value in ((at_rest, "LARGE", 72), (at_rest, "EXACT", 100)):
-            patch.setattr(module, name, value)
-        patch.setattr(gather, "EXACT", 100)
-        yield
 
 
 WORDS = [

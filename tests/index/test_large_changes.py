@@ -1,0 +1,279 @@
+"""Whatever happens to a large repository, its segments and the tail hold what the rows say."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+from engines import emptied
+from helpers import examples
+from hypothesis import HealthCheck, given, settings
+from postgres_server import ON_POSTGRES
+from schedule_kit import ACTS, Schedule
+from segments_kit import few, holding, index_of, message, opened, segments_in, tell
+
+from mnemo import StoreError
+from mnemo.index import at_rest, keeper, segments
+from mnemo.index.large import LargeView
+
+
+@pytest.fixture(params=["memory", ON_POSTGRES])
+def begun(request: pytest.FixtureRequest) -> Callable[[], str]:
+    """Gives where a store begins empty, again and again."""
+    if request.param == "memory":
+        return lambda: "memory:"
+    url = request.getfixturevalue("postgres_url")
+    return lambda: str(emptied(url, ""))
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments are made of few documents."""
+    for module in (keeper, at_rest, segments):
+        monkeypatch.setattr(module, "SEALED_FROM", 4)
+
+
+def rows_of_part(steps: Any, ids: Any, metadata: Any, terms: Any, vectors: Any) -> list[Any]:
+    """The living documents of a segment or the tail."""
+    chains, actors, held = [*steps.chains], [*steps.actors], dict[int, list[Any]]()
+    first = min((steps.chains[chain] for chain in chains), default=0)
+    for term in terms:
+        if (read := steps.postings.read(term, steps.count)) is not None:
+            for document, count in zip(*(part.tolist() for part in read), strict=True):
+                held.setdefault(document, []).append((term, count))
+    return [
+        (
+            *(ids[d], chains[steps.session[d] - first]),
+            chains[steps.thread[d] - first] if steps.thread[d] >= first else None,
+            *(actors[steps.actor[d]], actors[steps.told_by[d]]),
+            *(bool(steps.acted[d]), bool(steps.asks[d]), int(steps.form[d])),
+            *(float(steps.first[d]), float(steps.last[d]), float(steps.valid_to[d])),
+            *(float(steps.lengths[d]), float(steps.log_words[d]), int(steps.passages[d])),
+            *(int(steps.born[d]), bool(steps.by_hand[d]), metadata[steps.metadata[d] - first]),
+            sorted(held.get(d, ())),
+            vectors(d),
+        )
+        for d in np.flatnonzero(steps.alive).tolist()
+    ]
+
+
+def rows_of_view(view: Any) -> list[Any]:
+    """All documents of steps and messages, as they are found."""
+    tail = view.steps
+    of_tail = rows_of_part(
+        tail, tail.ids, tail.facets.texts, [*tail.postings._numbers],
+        lambda d: tail.vectors_of(np.array([d]))[0],
+    )  # fmt: skip
+    # The numbers of names in the tail begin at 0.
+    found = []
+    for one in view.sealed if isinstance(view, LargeView) else ():
+        names = one.batch.names
+        found += rows_of_part(
+            one.view, names["ids"], names["metadata"], names["terms"],
+            lambda d, one=one: one.vectors(one.rows_of(np.array([d]))[0]),
+        )  # fmt: skip
+    return found + of_tail
+
+
+def facts_of(view: Any) -> Any:
+    """What each fact and instruction rests on, of what there is."""
+    there = {row[0] for row in rows_of_view(view)}
+    found = {}
+    for kind, pairs in view.behind.items():
+        nodes, resting = view.nodes[kind], dict[str, set[str]]()
+        for node, document in pairs.tolist():
+            resting.setdefault(nodes.ids[node], set()).add(view.steps.ids[document])
+        for step, waiting in view.waiting[kind].items() if isinstance(view, LargeView) else ():
+            (step,) = {*view.found_as([step])} & there or {step}
+            for node in waiting:
+                if node < nodes.count:
+                    resting.setdefault(nodes.ids[node], set()).add(step)
+        alive = {nodes.ids[d] for d in np.flatnonzero(nodes.alive).tolist()}
+        found[kind] = {id: steps & there for id, steps in resting.items() if id in alive}
+        found[kind] = {id: steps for id, steps in found[kind].items() if steps}
+    return found
+
+
+def repeats_of(view: Any) -> set[tuple[str, str]]:
+    """Steps that repeat a message, with its document."""
+    there = {row[0] for row in rows_of_view(view)}
+    if isinstance(view, LargeView):
+        return {*view.repeats_of([*there])[0].items()}
+    return {(step, id) for step, id in view.steps.aliases.items() if id in there}
+
+
+async def same_as_in_memory(index: Any, memory: Any) -> None:
+    """Check that *index* holds what reading everything gives."""
+    await index.embed_waiting()
+    anew = index_of(memory, kept=False)
+    await anew.embed_waiting()
+    view, whole = await index.corpus(), await anew.corpus()
+    ours, theirs = sorted(rows_of_view(view), key=key), sorted(rows_of_view(whole), key=key)
+    assert [one[:-1] for one in ours] == [one[:-1] for one in theirs]
+    for one, other in zip(ours, theirs, strict=True):
+        assert one[-1].shape == other[-1].shape
+        assert np.abs(one[-1] - other[-1]).max(initial=0) < 0.01
+    assert repeats_of(view) == repeats_of(whole)
+    assert facts_of(view) == facts_of(whole)
+    # Of what expired some is counted until it leaves the segments.
+    assert view.steps.centre == pytest.approx(whole.steps.centre, abs=0.03)
+
+
+def key(row: Any) -> Any:
+    return row[:2], row[5]
+
+
+BEGUN = [("tell", 9, "t"), ("hear", 1, "t"), ("learn", 2, "hive"), ("collect", 4, "")]
+BEGUN += [("seal", 0, ""), ("feed", 0, "t"), ("tell", 9, "u"), ("collect", 2, ""), ("seal", 0, "")]
+
+
+@given(acts=ACTS)
+@settings(
+    max_examples=examples(40), deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")
+async def test_whatever_happens_large_segments_hold_what_the_rows_say(begun, acts):
+    """For who goes on, for who seals elsewhere, and for who begins."""
+    with few(large=8, exact=12):
+        async with opened(begun()) as (memory, repo):
+            schedule = Schedule(memory, repo)
+            other = index_of(memory, kept=True)
+            for act in (*BEGUN, *acts):
+                await schedule.do(*act)
+                if act[0] != "tell":
+                    await other.run()  # which reads anew what took the place of other documents
+                    await same_as_in_memory(other, memory)
+            for index in (schedule.index, other, index_of(memory, kept=True)):
+                await index.run()
+                await same_as_in_memory(index, memory)
+
+
+@pytest.fixture(params=["file", ON_POSTGRES])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """Where a store begins empty."""
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
+    return emptied(url, tmp_path)
+
+
+@pytest.fixture
+def many() -> Iterator[None]:
+    """Twelve documents are many."""
+    with few(large=8, exact=12):
+        yield
+
+
+async def sealing(memory: Any, repo: Any, messages: int = 30) -> Any:
+    """An index that holds some messages in large segments."""
+    await tell(repo, 0, messages)
+    index = index_of(memory, kept=True)
+    await index.embed_waiting()
+    await index.seal()
+    assert len(index._held.large) >= 2
+    return index
+
+
+async def ids_of(index: Any) -> list[str]:
+    """The documents that an index finds."""
+    return sorted(row[0] for row in rows_of_view(await index.corpus()))
+
+
+async def messages_of(repo: Any) -> list[str]:
+    return [message.id for message in await repo.conversation("t").history()]
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("way", ["error", "cancelled"])
+async def test_what_is_gone_is_not_found_where_segments_cannot_be_looked_up(
+    place, way, monkeypatch
+):
+    """At once, and afterwards."""
+    async with opened(place) as (memory, repo):
+        index = await sealing(memory, repo)
+        ids = await messages_of(repo)
+        before = await ids_of(index)
+        await repo.forget(message_ids=ids[:1], thread_id="t")
+        kept = segments.StoredSegments.kept
+
+        async def fail(*_: Any) -> Any:
+            if way == "error":
+                raise StoreError("locked")
+            await anyio.sleep_forever()
+
+        monkeypatch.setattr(segments.StoredSegments, "kept", fail)
+        with suppress(StoreError), anyio.move_on_after(0.2):
+            await index.catch_up()
+        assert {row[0] for row in rows_of_view(index._view)} < {*before}
+        monkeypatch.setattr(segments.StoredSegments, "kept", kept)
+        assert {*(await ids_of(index))} < {*before}
+        await same_as_in_memory(index, memory)
+
+
+@pytest.mark.usefixtures("many")
+async def test_who_seals_does_not_go_on_with_what_was_replaced(place, monkeypatch):
+    """What the index reads anew meanwhile has come further than what is being kept."""
+    async with opened(place) as (memory, repo):
+        index = await sealing(memory, repo)
+        await tell(repo, 40, 42)
+        await repo.conversation("t").append(
+            [message(n, content=f"quagga {n}") for n in range(60, 65)]
+        )
+        await index.embed_waiting()
+        ids = await messages_of(repo)
+        put = segments.StoredSegments.put
+
+        async def slow(*args: Any, large: bool = False) -> bool:
+            done = await put(*args, large=large)
+            if large:
+                return done
+            monkeypatch.setattr(segments.StoredSegments, "put", put)
+            await repo.forget(message_ids=ids[-5:], thread_id="t")
+            await index.renew()
+            return done
+
+        monkeypatch.setattr(segments.StoredSegments, "put", slow)
+        await index.seal()
+        assert not holding(place, b"quagga")
+        await same_as_in_memory(index, memory)
+        await same_as_in_memory(index_of(memory, kept=True), memory)
+
+
+@pytest.mark.usefixtures("many")
+async def test_segments_that_are_rewritten_meanwhile_are_no_damage(place, monkeypatch, caplog):
+    """Whoever opens them looks again."""
+    async with opened(place) as (memory, repo):
+        await sealing(memory, repo)
+        ids, read = await messages_of(repo), segments.StoredSegments.read
+        before = segments_in(place)
+
+        async def late(self: Any) -> Any:
+            monkeypatch.setattr(segments.StoredSegments, "read", read)
+            found = await read(self)
+            await repo.forget(message_ids=ids[:2], thread_id="t")
+            return found
+
+        monkeypatch.setattr(segments.StoredSegments, "read", late)
+        index = index_of(memory, kept=True)
+        await index.catch_up()
+        assert len(index._held.large) == len(before) - 1 == len(segments_in(place)) - 1
+        assert "read anew" not in caplog.text
+        await same_as_in_memory(index, memory)
+
+
+@pytest.mark.usefixtures("many")
+async def test_a_step_takes_the_place_of_a_message_in_a_segment_at_once(place):
+    """Also where the step is in memory."""
+    async with opened(place) as (memory, repo):
+        index = await sealing(memory, repo)
+        fed = await repo.start_session("look", session_id="fed")
+        await repo.conversation("t").feed(fed, from_seq=0)
+        with anyio.fail_after(30):
+            while len(index._corpus.steps.repeats) < 3:
+                await index.catch_up()
+        store = memory._store.transcript("r")
+        await store.writing(lambda tx: tx.erase("t", [0, 1]))
+        assert await ids_of(index) == await ids_of(index_of(memory, kept=False))
+        await same_as_in_memory(index, memory)
