@@ -130,6 +130,7 @@ BEGUN = [("tell", 9, "t"), ("hear", 1, "t"), ("learn", 2, "hive"), ("collect", 4
 BEGUN += [("seal", 0, ""), ("feed", 0, "t"), ("tell", 9, "u"), ("collect", 2, ""), ("seal", 0, "")]
 
 
+@pytest.mark.slow
 @given(acts=ACTS)
 @settings(
     max_examples=examples(40), deadline=None,
