@@ -2,6 +2,7 @@
 
 import ast
 import re
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import pytest
 from damaged_stores import erasures, fill, more_reads, more_writes, reads, service, writes
 from distribution import Checker, PgQueryError, parsed
@@ -17,6 +19,7 @@ from helpers import lines_of
 from world import NOON, opened
 
 import mnemo
+from mnemo import Mnemo
 from mnemo.erasure import repositories
 from mnemo.errors import UsageError
 from mnemo.index import erased
@@ -318,6 +321,7 @@ class Recorded:
     is_checking: bool = False
     transactions: list[set[int]] = field(default_factory=list)
     """The repositories that each transaction of a writer named."""
+    of_thread: threading.local = field(default_factory=threading.local)
 
     def note(self, checker: Checker, statement: str, given: Iterable[Any]) -> None:
         """Note one, run for each of *given*."""
@@ -329,10 +333,11 @@ class Recorded:
         if STAGED in statement or not _STATEMENT.match(statement):
             return
         places = checker.look(text).places
-        for row in given if self.transactions else ():
+        named_here: set[int] = getattr(self.of_thread, "named", set())
+        for row in given:
             values = [row[name] for name in names] if isinstance(row, dict) else row
             named = [values[place - 1] for place in places]
-            self.transactions[-1].update(each for each in named if isinstance(each, int))
+            named_here.update(each for each in named if isinstance(each, int))
 
 
 @pytest.fixture
@@ -357,7 +362,8 @@ def recorded(monkeypatch: pytest.MonkeyPatch, distributed: dict[str, str]) -> Re
         plain(tx, table, columns, given)
 
     def transact(writer: Writer, batch: Any, plain=Writer._transact) -> None:
-        found.transactions.append(set())
+        found.of_thread.named = set()
+        found.transactions.append(found.of_thread.named)
         plain(writer, batch)
 
     for name, method in (("run", run), ("run_many", run_many), ("insert", insert)):
@@ -405,3 +411,28 @@ async def test_statements_that_run_name_their_repository(postgres_url, recorded,
     assert len(recorded.statements) > 400
     unused = {job_rows._RELEASE, rows._DIGESTS}  # of what is cut off
     assert recorded.statements.keys() >= OF_ALL.keys() - unused
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
+@pytest.mark.parametrize("split", ["", "&split=repository"])
+async def test_a_transaction_writes_one_repository_where_the_url_says_so(
+    postgres_url, recorded, split
+):
+    """Else what several append to theirs at once is one transaction."""
+    async with Mnemo(postgres_url + split, embedder=HashingEmbedder(8)) as memory:
+
+        async def use(id: str) -> None:
+            repo = await memory.open_repo(id)
+            session = await repo.start_session("go on")
+            for number in range(8):
+                await session.append(f"the kettle {number} is in the kitchen", "looked")
+                await repo.conversation("t").append({"role": "user", "content": f"and {number}"})
+            await repo.forget(session_id=session.id)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(6):
+                tasks.start_soon(use, f"r{number}")
+    named = [len(one) for one in recorded.transactions]
+    assert sum(named) > 50
+    assert (max(named) == 1) is bool(split)
