@@ -228,12 +228,13 @@ class Sealed:
         codes, scales = self._stored["codes"].rows(rows), self._stored["scales"].rows(rows)
         return np.asarray(codes * scales[:, np.newaxis], np.float32)
 
-    def rows_of(self, documents: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The numbers of all vectors of *documents*, and the place of each one's among these."""
-        begins, ends = self._begins[documents], self._begins[documents + 1]
-        places = np.repeat(np.arange(len(documents)), ends - begins)
-        first = np.cumsum(ends - begins) - (ends - begins)
-        return begins[places] + np.arange(len(places)) - first[places], places
+    def vectors_of(self, documents: NDArray[Any]) -> tuple[Floats, NDArray[Any], NDArray[np.uint8]]:
+        """All vectors of *documents*, of which each is, and passages."""
+        begins = self._begins[documents]
+        counts = self._begins[documents + 1] - begins
+        passages = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        rows = np.repeat(begins, counts) + passages
+        return self.vectors(rows), np.repeat(documents, counts), passages.astype(np.uint8)
 
 
 class _Held(Postings):

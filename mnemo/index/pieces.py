@@ -98,20 +98,6 @@ class Pieces:
         )
         return cls(exists, piece, int(numbers[-1]) + 1, previous, following, kind, long)
 
-    def among(self, chosen: NDArray[Any]) -> Pieces:
-        """The same of the documents *chosen* alone, ascending; neighbours are those among them."""
-        previous, following = (places(chosen, one[chosen]) for one in (self.previous, self.next))
-        exists, piece, kind, long = self.exists, self.piece, self.kind, self.long
-        return Pieces(
-            exists[chosen],
-            piece[chosen],
-            self.count,
-            previous,
-            following,
-            kind[chosen],
-            long[chosen],
-        )
-
 
 def places(chosen: NDArray[Any], numbers: NDArray[Any]) -> Ints:
     """Where *numbers* stand among *chosen*, which ascend; -1 where they do not."""

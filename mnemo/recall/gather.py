@@ -91,7 +91,12 @@ def gathered(
 
 @dataclass(slots=True)
 class _Part:
-    """A segment, or the tail: what its texts and pieces have of the words, and what is chosen."""
+    """
+    A segment, or the tail: what its texts and pieces have of the words, and what is chosen.
+
+    Attributes:
+        taken: All that was chosen, ascending; in the gathered view from number *begin* on.
+    """
 
     view: StepsView
     pieces: Pieces
@@ -101,6 +106,8 @@ class _Part:
     words: Floats = field(init=False)
     talk: Floats = field(init=False)
     chosen: list[NDArray[Any]] = field(default_factory=list)
+    taken: NDArray[Any] = field(init=False)
+    begin: int = field(init=False)
 
     @classmethod
     def of(cls, corpus: LargeView, sealed: Sealed | None, filters: Filters) -> _Part:
@@ -118,19 +125,31 @@ class _Part:
         self.words = shares(own, means["episodic"])
         self.talk = shares(of_pieces(own, self.pieces), means["piece"])
 
-    def vectors_of(self, chosen: NDArray[Any]) -> tuple[Floats, Ints, NDArray[np.uint8]]:
-        """As of a view, by the places of documents among those *chosen*."""
-        if self.sealed is None:
-            rows, owners, passages = self.view.vectors_of(chosen)
-            return rows, places(chosen, owners), passages
-        numbers, at = self.sealed.rows_of(chosen)
-        passage = np.arange(len(at)) - np.searchsorted(at, at)
-        return self.sealed.vectors(numbers), at.astype(np.int32), passage.astype(np.uint8)
+    def places(self, documents: NDArray[Any]) -> Ints:
+        """The numbers of *documents* in the gathered view; -1 where it has them not."""
+        found = places(self.taken, documents)
+        return np.where(found >= 0, found + np.int32(self.begin), found)
 
-    def ids_of(self, numbers: NDArray[Any]) -> list[str]:
+    def vectors(self) -> tuple[Floats, Ints, NDArray[np.uint8]]:
+        """As of a view of what is taken."""
+        source = self.sealed or self.view
+        rows, owners, passages = source.vectors_of(self.taken)
+        return rows, self.places(owners), passages
+
+    def posting(self, term: str) -> tuple[Codes, Floats] | None:
+        """Likewise."""
+        read = self.view.postings.read(term, self.view.count)
+        if read is None:
+            return None
+        at = places(read[0], self.taken)
+        there = np.flatnonzero(at >= 0)
+        return there + self.begin, read[1][at[there]]
+
+    def ids(self) -> list[str]:
+        """Of what is taken."""
         if self.sealed is not None:
-            return self.sealed.ids.some(numbers)
-        return [self.view.ids[number] for number in numbers.tolist()]
+            return self.sealed.ids.some(self.taken)
+        return [self.view.ids[number] for number in self.taken.tolist()]
 
 
 class _Gathering:
@@ -277,7 +296,8 @@ class _Gathering:
         yield tail, np.array([d for id in wanted for d in tail.view.of(id)], np.int64)
 
     def add_neighbours(self) -> None:
-        """Choose what stands around what is chosen, and let go of what does not exist."""
+        """Take what is chosen and what stands around it, as far as it exists."""
+        begin = 0
         for part in self._parts:
             pieces = part.pieces
             wanted = np.zeros(part.view.count + 1, np.bool_)  # The last is what is no neighbour.
@@ -287,16 +307,17 @@ class _Gathering:
                 chosen = np.flatnonzero(wanted[:-1])
                 wanted[pieces.previous[chosen]] = wanted[pieces.next[chosen]] = True
             wanted[_other_sides(part.view, np.flatnonzero(wanted[:-1]))] = True
-            part.chosen = [np.flatnonzero(wanted[:-1] & pieces.exists)]
+            part.taken, part.begin = np.flatnonzero(wanted[:-1] & pieces.exists), begin
+            begin += len(part.taken)
 
     # ── Putting together ─────────────────────────────────────────────────────────────
 
     def view(self) -> GatheredView:
         """The chosen documents as a view of their own."""
         corpus = self._corpus
-        ids = [id for part in self._parts for id in part.ids_of(part.chosen[0])]
+        ids = [id for part in self._parts for id in part.ids()]
         steps = self._steps(ids)
-        session = [part.talk[part.pieces.piece[part.chosen[0]]] for part in self._parts]
+        session = [part.talk[part.pieces.piece[part.taken]] for part in self._parts]
         whole = Whole(self._totals, self._pieces(), np.concatenate(session))
         behind = {kind: self._pairs(kind, steps) for kind in corpus.behind}
         rests = {}
@@ -308,7 +329,7 @@ class _Gathering:
         return GatheredView(
             **given | {"steps": steps, "behind": behind},
             scored_with=whole,
-            eligible=np.concatenate([part.ok[part.chosen[0]] for part in self._parts]),
+            eligible=np.concatenate([part.ok[part.taken] for part in self._parts]),
             rests=rests,
             nearness=self._nearness,
         )
@@ -319,7 +340,8 @@ class _Gathering:
         for number, id in enumerate(ids):
             documents[id] = (*documents.get(id, ()), number)
         aliases, repeats = corpus.repeats_of(list(documents))
-        vectors, owners, passages = self._vectors()
+        found = [part.vectors() for part in self._parts]
+        vectors, owners, passages = map(np.concatenate, zip(*found, strict=True))
         linked = np.full(count, -1, np.int32)
         first = np.flatnonzero(passages == 0)
         linked[owners[first]] = first
@@ -347,7 +369,7 @@ class _Gathering:
             vector_documents=owners,
             vector_passages=passages,
             linked=linked,
-            postings=_Read(self._postings()),
+            postings=self._postings(),
             documents=documents,
             aliases=aliases,
             repeats=repeats,
@@ -356,60 +378,41 @@ class _Gathering:
         )
 
     def _column(self, name: str) -> NDArray[Any]:
-        return np.concatenate([getattr(part.view, name)[part.chosen[0]] for part in self._parts])
+        return np.concatenate([getattr(part.view, name)[part.taken] for part in self._parts])
 
     def _actors(self, name: str, known: dict[str, int]) -> Ints:
         """The column *name* with numbers of *known*, which gets names that are new."""
         columns = []
         for part in self._parts:
-            numbers = getattr(part.view, name)[part.chosen[0]]
+            numbers = getattr(part.view, name)[part.taken]
             used, back = np.unique(numbers, return_inverse=True)
             names = (part.view.actors[number] for number in used.tolist())
             ours = [known.setdefault(actor, len(known)) for actor in names]
             columns.append(np.array(ours, np.int32)[back])
         return np.concatenate(columns)
 
-    def _vectors(self) -> tuple[Floats, Ints, NDArray[np.uint8]]:
-        found, at = [], 0
-        for part in self._parts:
-            rows, owners, passages = part.vectors_of(part.chosen[0])
-            found.append((rows, owners + np.int32(at), passages))
-            at += len(part.chosen[0])
-        vectors, owners, passages = (np.concatenate(one) for one in zip(*found, strict=True))
-        return vectors, owners, passages
-
-    def _postings(self) -> dict[str, tuple[Codes, Floats]]:
+    def _postings(self) -> Postings:
         """Of the question's terms, as far as what is chosen holds them."""
         postings = {}
         for term in self._rarity:
-            documents, counts, at = [], [], 0
-            for part in self._parts:
-                chosen = part.chosen[0]
-                read = part.view.postings.read(term, part.view.count)
-                if read is not None:
-                    where = places(read[0], chosen)
-                    documents.append(np.flatnonzero(where >= 0) + at)
-                    counts.append(read[1][where[where >= 0]])
-                at += len(chosen)
-            if documents:
-                postings[term] = np.concatenate(documents), np.concatenate(counts)
-        return postings
+            found = [one for part in self._parts if (one := part.posting(term)) is not None]
+            if found:
+                documents, counts = map(np.concatenate, zip(*found, strict=True))
+                postings[term] = documents, counts
+        return _Read(postings)
 
     def _pieces(self) -> Pieces:
-        parts, at, count = [], 0, 0
-        for part in self._parts:
-            one = part.pieces.among(part.chosen[0])
-            previous, following = (np.where(n >= 0, n + at, -1) for n in (one.previous, one.next))
-            moved = replace(one, piece=one.piece + count, previous=previous, next=following)
-            parts.append(moved)
-            at, count = at + len(part.chosen[0]), count + one.count
-        names = ("exists", "piece", "previous", "next", "kind", "long")
-        columns = {name: np.concatenate([getattr(one, name) for one in parts]) for name in names}
-        return Pieces(**columns, count=count)
+        columns = {}
+        for name in ("exists", "previous", "next", "kind", "long"):
+            found = [(part, getattr(part.pieces, name)[part.taken]) for part in self._parts]
+            is_place = name in ("previous", "next")
+            columns[name] = np.concatenate([p.places(one) if is_place else one for p, one in found])
+        # What their whole pieces have is known.
+        return Pieces(piece=np.full(len(columns["exists"]), -1, np.int32), count=0, **columns)
 
     def _pairs(self, kind: NodeType, steps: StepsView) -> Ints:
         """Facts or instructions, and documents among *steps* that are behind them."""
-        corpus, tail = self._corpus, self._parts[-1].chosen[0]
+        corpus, tail = self._corpus, self._parts[-1].taken
         pairs, waiting = corpus.behind[kind], corpus.waiting[kind]
         at = places(tail, pairs[:, 1])
         known = np.stack((pairs[:, 0], at + np.int32(steps.count - len(tail))), axis=1)[at >= 0]
