@@ -319,7 +319,7 @@ class Scorer:
         np.maximum.at(scores, node, steps.scores[step] + gain)
         alone = ~np.isfinite(scores)
         is_note = alone.copy()
-        is_note[node] |= steps.is_note[step]
+        is_note[node[steps.is_note[step]]] = True
         gained = np.zeros(len(steps.scores), np.float32)
         np.maximum.at(gained, step, gain)
         scores = np.where(alone, nodes.scores, scores)

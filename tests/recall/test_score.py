@@ -271,6 +271,17 @@ def test_a_fact_raises_its_step_by_a_share_of_what_it_says_better(turns, kind):
     assert expected > 0
 
 
+@pytest.mark.parametrize("behind", [("0", "1"), ("1", "0")])
+def test_a_fact_of_a_note_and_a_turn_is_a_note_in_any_order(behind):
+    """Its steps may be read in another order than they were stored in."""
+    corpus = corpus_of([("n", "ana", "a boat"), ("t", "ana", "red boat"), ("t", "bo", "a boat")])
+    fact = node_document(Semantic("the red boat", id="f"), {"steps": behind})
+    corpus.put(fact, Breather())
+    zero = asked(corpus.view(1, Breather()), QUERY)
+    assert zero.hits["episodic"].is_note.tolist() == [True, False, False]
+    assert zero.hits["semantic"].are_notes("f")
+
+
 MOVED: dict[str, tuple[list[Turn], str]] = {
     "cosine": ([("t", "ana", "one"), ("t", "ana", "two")], "boat"),
     "window": ([("t", "ana", "one"), ("t", "bo", "two"), ("t", "ana", "three")], "boat"),
