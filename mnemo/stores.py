@@ -105,7 +105,8 @@ class EngineStore:
     def segments(self, repo_id: str) -> StoredSegments:
         """What is kept of one repository's index."""
         stored = StoredSegments(repo_id, *self._given)
-        stored.mapped = self.folder.mapped if self.folder else None
+        if self.folder is not None:
+            stored.mapped, stored.discard = self.folder.mapped, self.folder.discard
         return stored
 
     def sessions(self, repo_id: str) -> StoredSessions:

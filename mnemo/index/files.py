@@ -59,6 +59,7 @@ class SegmentFolder:
         self._like = like
         self._most_bytes = most_bytes
         self._has_failed = False
+        self._damaged: set[str] = set()
         self.may_serve: Callable[[], bool] = lambda: True
         """Whether files may be used now; asked in worker threads. Else bytes are not mapped."""
 
@@ -85,7 +86,7 @@ class SegmentFolder:
         """
         if not _DIGEST.fullmatch(digest):
             raise ValueError(f"no digest of a segment: {digest[:80]!r}")
-        if not self.may_serve():
+        if digest in self._damaged or not self.may_serve():
             return memoryview(_made(digest, make))
         with suppress(OSError, ValueError):
             return self._map(digest)
@@ -111,8 +112,12 @@ class SegmentFolder:
 
     def discard(self, digest: str) -> None:
         """Remove a file, e.g. as a part of it turned out to be damaged; it is made anew."""
-        with suppress(OSError):
+        try:
             os.unlink(self.path / digest)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            self._damaged.add(digest)
 
     def sweep(self, keep: Collection[str]) -> bool:
         """

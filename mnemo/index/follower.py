@@ -30,7 +30,7 @@ from mnemo.index.keeper import Keeper
 from mnemo.index.large import LARGE
 from mnemo.index.nearest import nearest
 from mnemo.index.pace import Pace
-from mnemo.index.segments import CHAINS, StoredSegments
+from mnemo.index.segments import CHAINS, DamagedSegment, StoredSegments
 from mnemo.log.feed import StoredFeed
 from mnemo.protocols import Embedder, FeedChanges, FeedCursor
 from mnemo.runtime.budget import MemoryBudget
@@ -172,7 +172,11 @@ class RepositoryIndex(Embedding):
         async with self._lock:
             if self._served < ticket or (held and not self.is_held):
                 reading = self._asked
-                await self._read_on(held)
+                try:
+                    await self._read_on(held)
+                except DamagedSegment:
+                    await self._mend()
+                    await self._read_on(held)
                 self._served = reading
 
     async def corpus(self, *, embedded: bool = False, query: str = "") -> CorpusView:
@@ -197,6 +201,20 @@ class RepositoryIndex(Embedding):
                 self.wake()
             self.budget.use(self)
             return self._view
+
+    async def mended(self) -> CorpusView:
+        """As ``corpus``, where large segments turned out to be damaged."""
+        with self._in_use():
+            async with self._lock:
+                await self._mend()
+            return await self.corpus()
+
+    async def _mend(self) -> None:
+        """Begin anew, without files that are damaged."""
+        if self._keeper is not None:
+            await self._keeper.mend(self._threads)
+        self._start_again()
+        self._served = 0
 
     async def renew(self) -> None:
         """
@@ -315,7 +333,7 @@ class RepositoryIndex(Embedding):
             self._start_again()
         try:
             self._cursor = await self._keeper.take_up(self._held, self._threads)
-        except StoreError:
+        except (StoreError, DamagedSegment):
             raise
         except Exception as error:
             log.warning("the index is read anew: %s", error, exc_info=traceback_of(error))

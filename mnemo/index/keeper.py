@@ -119,14 +119,24 @@ class Keeper:
             opened.append(sealed)
         return opened
 
-    def _sealed(self, one: Kept) -> Sealed:
-        """*Raises* ``ValueError``: it is damaged."""
+    def _sealed(self, one: Kept, *, at_once: bool = False) -> Sealed:
+        """*Raises* ``ValueError``: it is damaged, or gone."""
         # In the loop, from here: what is erased meanwhile is not written to a file.
         read = partial(anyio.from_thread.run, self.segments.bytes_of, one.no)
         mapped = self.segments.mapped
         segment = mapped(one.digest or "", read) if mapped else read()
-        head, batches = unpacked(segment, at_once=False)
+        head, batches = unpacked(segment, at_once=at_once or mapped is None)
         return Sealed(head, batches["steps"])
+
+    async def mend(self, threads: Threads) -> None:
+        """Discard the files that are damaged. *Raises* ``StoreError``. *Cancellation*: safe."""
+        for one in _large(await self.segments.kept("steps")):
+            try:
+                await threads.run(partial(self._sealed, one, at_once=True))
+            except ValueError as error:
+                log.warning("a file of the index is made anew: %s", error)
+                if self.segments.discard is not None:
+                    self.segments.discard(one.digest or "")
 
     async def _are_listed(self, large: Sequence[Kept]) -> bool:
         return _large(await self.segments.kept("steps")) == (*large,)

@@ -70,11 +70,15 @@ Buffer: TypeAlias = bytes | bytearray | memoryview | mmap
 Numbers: TypeAlias = Sequence[int] | NDArray[Any]
 
 
+class DamagedSegment(ValueError):
+    """Met where a part of it is first read."""
+
+
 class Stored:
     """
     An array in a segment; its blocks are checked when they are first read.
 
-    *Raises* ``ValueError`` then: the segment is damaged.
+    *Raises* ``DamagedSegment`` then.
     """
 
     __slots__ = ("_array", "_at", "_body", "_width")
@@ -142,7 +146,7 @@ class Body:
         for block in blocks:
             at = block * _BLOCK
             if zlib.crc32(self.bytes[at : at + _BLOCK]) != self._sums[block]:
-                raise ValueError("a damaged segment: another checksum")
+                raise DamagedSegment("a damaged segment: another checksum")
             self._checked[block] = 1
 
 
@@ -519,10 +523,11 @@ class StoredSegments(OfRepository):
     The segments of one repository, in order.
 
     *mapped* gives large ones as files by their digest, and what reads the bytes of one that is
-    not there yet; ``None``: they are held in memory.
+    not there yet; ``None``: they are held in memory. *discard* has one made anew.
     """
 
     mapped: Callable[[str, Callable[[], bytes]], Buffer] | None = None
+    discard: Callable[[str], None] | None = None
 
     async def read(self) -> AtRest:
         """What is kept; damaged rows are left out. *Cancellation*: safe."""

@@ -229,9 +229,8 @@ class Recall:
                 stages = ("plan",) if trace.mode_chosen_by == "caller" else ("mode", "plan")
                 trace.stages |= dict.fromkeys(stages, "embedded")
             if is_searched:
-                search = Search(
-                    run, corpus, self.graph, self.feed, self.embedder, self.config, self._threads
-                )
+                known = self.graph, self.feed, self.embedder, self.config, self._threads
+                search = Search(run, corpus, *known, self.index.mended)
                 await search.begin()
                 if not trace.abstained:
                     await expand(search, run, self.config.recall)

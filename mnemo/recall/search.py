@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +21,7 @@ from mnemo.english.letters import is_gibberish
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.corpus import CorpusView
 from mnemo.index.large import LargeView
+from mnemo.index.segments import DamagedSegment
 from mnemo.index.shares import rarity_of
 from mnemo.log.feed import StoredFeed
 from mnemo.prompts.plan import refine_question
@@ -242,6 +243,7 @@ class Search:
     Attributes:
         ranked: All candidates, best first.
         steps: What was read of them, by the ids that they are found under.
+        mended: Gives the corpus anew where a part of it turned out to be damaged.
         unread: Those of which no fact was made yet: what they end is not known to the store.
     """
 
@@ -252,6 +254,7 @@ class Search:
     embedder: Embedder
     config: Config
     threads: Threads
+    mended: Callable[[], Awaitable[CorpusView]]
     ranked: list[Found] = field(default_factory=list, init=False)
     hits: Mapping[NodeType, Hits] = field(default_factory=dict, init=False)
     steps: dict[str, Step] = field(default_factory=dict, init=False)
@@ -287,14 +290,22 @@ class Search:
 
     async def _scored(self, question: score.RecallQuestion) -> HopZero:
         """Score what is stored; of a large repository what is gathered for *question*."""
-        all_of_it, filters = self._stored, self.run.request.filters
-        if isinstance(all_of_it, LargeView):
-            known = self.corpus.steps.documents if self.hits else ()
-            self.corpus = await self.threads.run(gathered, all_of_it, question, filters, known)
+        if isinstance(self._stored, LargeView):
+            try:
+                self.corpus = await self._gathered(question)
+            except DamagedSegment:
+                self._stored = await self.mended()
+                self.corpus = await self._gathered(question)
             if self.hits:
                 again = partial(hop_zero, self.corpus, self._question, self.run, self.config)
                 self.hits = (await self.threads.run(again)).hits
         return await self.threads.run(hop_zero, self.corpus, question, self.run, self.config)
+
+    async def _gathered(self, question: score.RecallQuestion) -> CorpusView:
+        if not isinstance(self._stored, LargeView):
+            return self._stored
+        known, filters = self.corpus.steps.documents if self.hits else (), self.run.request.filters
+        return await self.threads.run(gathered, self._stored, question, filters, known)
 
     async def _embedded(self, question: score.RecallQuestion) -> score.RecallQuestion:
         """Embed the question; without vectors if the embedder fails or hangs."""

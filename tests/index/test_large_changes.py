@@ -1,5 +1,6 @@
 """Whatever happens to a large repository, its segments and the tail hold what the rows say."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -278,3 +279,48 @@ async def test_a_step_takes_the_place_of_a_message_in_a_segment_at_once(place):
         await store.writing(lambda tx: tx.erase("t", [0, 1]))
         assert await ids_of(index) == await ids_of(index_of(memory, kept=False))
         await same_as_in_memory(index, memory)
+
+
+def places_in(segment: bytes) -> list[int]:
+    """Where the arrays of a segment that have bytes begin."""
+    batch = segments.unpacked(segment)[1]["steps"]
+    names = [part for some in batch.names.values() for part in (some._begins, some._text)]
+    found = [*batch.columns.stored.values(), *names]
+    found += [part for some in batch.names.values() for part in some._found]
+    begin = len(segment) - len(found[0]._body.bytes)
+    return sorted({begin + one._at for one in found if one.size})
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("removable", [True, False])
+async def test_a_damaged_file_is_made_anew_wherever_it_is_read(tmp_path, removable, monkeypatch):
+    """Recall answers as before, and does not fail; whatever a question reads of it first."""
+    monkeypatch.setattr(segments, "_BLOCK", 64)
+    place, folder = tmp_path / "m.db", tmp_path / "m.db.index"
+    questions = ("honey of the hive in winter 7?", "bees", "something else")
+
+    async def answers(repo: Any) -> list[str]:
+        found = [await repo.recall(question, k=8) for question in questions]
+        return [result.as_text() for result in found]
+
+    async with opened(place) as (memory, repo):
+        await sealing(memory, repo)
+        expected = await answers(repo)
+        files = {file: file.read_bytes() for file in folder.iterdir() if len(file.name) == 40}
+    first, whole = next(iter(files.items()))
+    if not removable:
+
+        def refuse(path: Any, **_: Any) -> None:
+            raise PermissionError
+
+        monkeypatch.setattr(os, "unlink", refuse)
+    for at in places_in(whole):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x11
+        first.write_bytes(damaged)
+        async with opened(place) as (_, repo):
+            assert await answers(repo) == expected
+            assert len(repo._parts.index._held.large) == len(files)
+            assert await answers(repo) == expected
+        assert not removable or first.read_bytes() == whole
