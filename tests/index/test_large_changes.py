@@ -233,6 +233,7 @@ async def test_who_seals_does_not_go_on_with_what_was_replaced(place, monkeypatc
                 return done
             monkeypatch.setattr(segments.StoredSegments, "put", put)
             await repo.forget(message_ids=ids[-5:], thread_id="t")
+            await tell(repo, 70, 72)
             await index.renew()
             return done
 
