@@ -74,7 +74,7 @@ def rows_of_view(view: Any) -> list[Any]:
         names = one.batch.names
         found += rows_of_part(
             one.view, names["ids"], names["metadata"], names["terms"],
-            lambda d, one=one: one.vectors(one.rows_of(np.array([d]))[0]),
+            lambda d, one=one: one.vectors_of(np.array([d]))[0],
         )  # fmt: skip
     return found + of_tail
 
