@@ -452,7 +452,8 @@ class DocumentsView:
     @cached_property
     def mean_length(self) -> float:
         """In index terms, of the living documents."""
-        return mean(self.lengths[self.alive])
+        lengths = self.lengths[self.alive]
+        return max(float(lengths.sum(dtype=np.float64)) / max(len(lengths), 1), 1e-9)
 
     def vectors_of(self, numbers: NDArray[Any]) -> tuple[Floats, Ints, NDArray[np.uint8]]:
         """The vectors of documents *numbers*, first ones first; of which each is, and passages."""
@@ -556,10 +557,56 @@ class CorpusView:
 # ── The whole ─────────────────────────────────────────────────────────────────────────
 
 
-def mean(lengths: Floats, count: int | None = None) -> float:
-    """Of lengths; *count*: of how many, if not of each one."""
-    whole = float(lengths.sum(dtype=np.float64))
-    return max(whole / max(len(lengths) if count is None else count, 1), 1e-9)
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """
+    Of the sides of steps and messages that exist, as of ``Totals``.
+
+    Attributes:
+        said: How many there are; *pieces*: of how many pieces.
+        lengths: In index terms; *joined*: each with the one before it.
+    """
+
+    said: int
+    pieces: int
+    lengths: float
+    joined: float
+    acted: bool
+    observed: frozenset[str]
+
+    @property
+    def means(self) -> dict[str, float]:
+        """As of ``Totals``, of steps."""
+        of_each = {"episodic": (self.lengths, self.said), "joined": (self.joined, self.said)}
+        of_each |= {"piece": (self.lengths, self.pieces)}
+        return {name: max(sum / max(n, 1), 1e-9) for name, (sum, n) in of_each.items()}
+
+    @classmethod
+    def of(cls, view: StepsView, pieces: Pieces) -> Sums:
+        lengths = np.where(pieces.exists, view.lengths, np.float32(0))
+        whole = float(lengths.sum(dtype=np.float64))
+        speaking = np.flatnonzero(np.bincount(view.actor[~view.acted])).tolist()
+        return cls(
+            said=int(np.count_nonzero(pieces.exists)),
+            pieces=pieces.count,
+            lengths=whole,
+            joined=whole + float(lengths[pieces.next >= 0].sum(dtype=np.float64)),
+            acted=bool(view.acted.any()),
+            observed=frozenset(view.actors[number] for number in speaking),
+        )
+
+    @classmethod
+    def together(cls, parts: Iterable[Sums]) -> Sums:
+        """Of several parts of a store."""
+        parts = [*parts]
+        return cls(
+            said=sum(one.said for one in parts),
+            pieces=sum(one.pieces for one in parts),
+            lengths=sum(one.lengths for one in parts),
+            joined=sum(one.joined for one in parts),
+            acted=any(one.acted for one in parts),
+            observed=frozenset[str]().union(*(one.observed for one in parts)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -593,11 +640,7 @@ class Totals:
         for term in terms:
             found = ((part.postings.read(term, part.count), exists) for part, exists in stored)
             holding[term] = sum(int(np.count_nonzero(exists[p[0]])) for p, exists in found if p)
-        lengths = np.where(pieces.exists, steps.lengths, np.float32(0))
-        said = int(np.count_nonzero(pieces.exists))
-        # Each but the last one of its piece counts once more, before the next one.
-        twice = np.concatenate((lengths, lengths[pieces.next >= 0]))
-        speaking = np.bincount(steps.actor[~steps.acted])
+        sums = Sums.of(steps, pieces)
         return cls(
             population=sum(int(np.count_nonzero(exists)) for _, exists in stored),
             holding=holding,
@@ -606,13 +649,11 @@ class Totals:
                 **{kind: int(np.count_nonzero(one.alive)) for kind, one in view.nodes.items()},
             },
             means={
-                "episodic": mean(lengths, said),
-                "joined": mean(twice, said),
-                "piece": mean(lengths, pieces.count),
+                **sums.means,
                 **{kind: one.mean_length for kind, one in view.nodes.items()},
             },
-            acted=bool(steps.acted.any()),
-            observed=frozenset(steps.actors[n] for n in np.flatnonzero(speaking).tolist()),
+            acted=sums.acted,
+            observed=sums.observed,
         )
 
     def both(self, agents: frozenset[str]) -> bool:

@@ -26,6 +26,7 @@ from mnemo.index.corpus import (
     Mask,
     Postings,
     StepsView,
+    Sums,
     coded,
     lately,
     parted,
@@ -103,51 +104,6 @@ def sign_bits(rows: Floats) -> NDArray[np.uint64]:
 
 
 # ── Read ──────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Sums:
-    """
-    Of the sides of steps and messages that exist, as of ``Totals``.
-
-    Attributes:
-        said: How many there are; *pieces*: of how many pieces.
-        lengths: In index terms; *joined*: each with the one before it.
-    """
-
-    said: int
-    pieces: int
-    lengths: float
-    joined: float
-    acted: bool
-    observed: frozenset[str]
-
-    @classmethod
-    def of(cls, view: StepsView, pieces: Pieces) -> Sums:
-        lengths = np.where(pieces.exists, view.lengths, np.float32(0))
-        whole = float(lengths.sum(dtype=np.float64))
-        speaking = np.flatnonzero(np.bincount(view.actor[~view.acted])).tolist()
-        return cls(
-            said=int(np.count_nonzero(pieces.exists)),
-            pieces=pieces.count,
-            lengths=whole,
-            joined=whole + float(lengths[pieces.next >= 0].sum(dtype=np.float64)),
-            acted=bool(view.acted.any()),
-            observed=frozenset(view.actors[number] for number in speaking),
-        )
-
-    @classmethod
-    def together(cls, parts: Iterable[Sums]) -> Sums:
-        """Of several parts of a store."""
-        parts = [*parts]
-        return cls(
-            said=sum(one.said for one in parts),
-            pieces=sum(one.pieces for one in parts),
-            lengths=sum(one.lengths for one in parts),
-            joined=sum(one.joined for one in parts),
-            acted=any(one.acted for one in parts),
-            observed=frozenset[str]().union(*(one.observed for one in parts)),
-        )
 
 
 class Sealed:

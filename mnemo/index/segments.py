@@ -176,11 +176,6 @@ class Names(Sequence[str]):
     def __init__(self, begins: Stored, text: Stored, *found: Stored) -> None:
         self._begins, self._text, self._found = begins, text, found
 
-    @property
-    def is_findable(self) -> bool:
-        """Whether ``find`` needs not read all."""
-        return bool(self._found)
-
     def __len__(self) -> int:
         return len(self._begins) - 1
 
@@ -384,12 +379,6 @@ def unpacked(segment: Buffer, *, at_once: bool = True) -> tuple[Head, Batches]:
         return Head(**head), _batches(body, parts)
     except UNDECODABLE as error:
         raise ValueError(f"a damaged segment: {error}") from error
-
-
-def is_findable(batches: Batches) -> bool:
-    """Whether they were packed so."""
-    ids = (batch.names["ids"] for batch in batches.values())
-    return any(isinstance(some, Names) and some.is_findable for some in ids)
 
 
 def opened(segment: Buffer) -> tuple[memoryview, Body]:

@@ -26,11 +26,12 @@ from mnemo.index.corpus import (
     Mask,
     Postings,
     StepsView,
+    Sums,
     Totals,
     Whole,
     products,
 )
-from mnemo.index.large import EXACT, LargeView, Sealed, Sums
+from mnemo.index.large import EXACT, LargeView, Sealed
 from mnemo.index.pieces import CHAT, DOCUMENT, NOTE, Pieces, places
 from mnemo.index.segments import hashes
 from mnemo.index.shares import held, of_pieces, rarity_of, shares
@@ -176,17 +177,14 @@ class _Gathering:
             if (read := part.view.postings.read(term, part.view.count)) is not None:
                 holding[term] += int(np.count_nonzero(part.pieces.exists[read[0]]))
         sums = Sums.together(part.sums for part in self._parts)
-        lengths = {"episodic": sums.lengths / max(sums.said, 1)}
-        lengths |= {"joined": sums.joined / max(sums.said, 1)}
-        lengths |= {"piece": sums.lengths / max(sums.pieces, 1)}
         return Totals(
             population=tail.population + sum(part.sums.said for part in sealed),
             holding=holding,
             living=dict(tail.living)
             | {"episodic": tail.living["episodic"] + sum(part.view.count for part in sealed)},
-            means=dict(tail.means) | {name: max(mean, 1e-9) for name, mean in lengths.items()},
-            acted=tail.acted or sums.acted,
-            observed=tail.observed | sums.observed,
+            means={**tail.means, **sums.means},
+            acted=sums.acted,
+            observed=sums.observed,
         )
 
     def _admit_repeated(self, filters: Filters) -> None:
