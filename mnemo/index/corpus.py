@@ -25,7 +25,6 @@ from mnemo.values.changeset import Revision
 from mnemo.values.fast_init import fast_init
 from mnemo.values.filters import ScalarKind, Where, kind_of, members
 from mnemo.values.graph import Node, NodeType, Vector
-from mnemo.values.steps import PARTS
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -676,23 +675,3 @@ class Whole:
     totals: Totals
     pieces: Pieces
     session: Floats | None = None
-
-
-# ── Words ─────────────────────────────────────────────────────────────────────────────
-
-
-def sharing_words(view: CorpusView, terms: Iterable[str], most: int) -> list[str]:
-    """Keys of at most so many documents without a vector that share *terms*, the best first."""
-    terms, found = {*terms}, list[tuple[float, str]]()
-    for part in (view.steps, *view.nodes.values()):
-        scores = np.zeros(part.count, np.float32)
-        for term in terms:
-            if (read := part.postings.read(term, part.count)) is not None:
-                scores[read[0]] += idf(part.count, len(read[0]))
-        scores[part.vector_documents] = 0
-        for at in np.argsort(-scores, kind="stable")[:most].tolist():
-            if scores[at] <= 0:
-                break
-            side = f"/{PARTS[int(part.acted[at])]}" if isinstance(part, StepsView) else ""
-            found.append((float(scores[at]), f"{part.ids[at]}{side}"))
-    return [key for _, key in sorted(found, key=lambda one: -one[0])[:most]]

@@ -12,10 +12,11 @@ from hashlib import blake2b
 from itertools import islice, zip_longest
 
 import anyio
+import numpy as np
 
 from mnemo.english.words import index_terms
 from mnemo.errors import StoreReadOnly
-from mnemo.index.corpus import CorpusView, sharing_words
+from mnemo.index.corpus import CorpusView, StepsView, idf
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import passages_of, steps_in
 from mnemo.index.held import NOTHING, RECENT, Held, IndexStatistics
@@ -29,7 +30,7 @@ from mnemo.runtime.traffic import Traffic
 from mnemo.runtime.user_code import traceback_of
 from mnemo.values.feed import NO_VECTORS, step_of
 from mnemo.values.graph import Node, Vector, wording_owner
-from mnemo.values.steps import Step
+from mnemo.values.steps import PARTS, Step
 from mnemo.values.vectors import VectorCache, unit_rows
 
 log = logging.getLogger("mnemo")
@@ -371,7 +372,7 @@ class Embedding(ABC):
         newest = self._corpus.owed.newest(MOST_WANTED)
         if len(newest) == len(self._corpus.owed) <= LOOKED_AT:
             return newest
-        best = self._corpus.owed.among(sharing_words(self._view, index_terms(query), MOST_SHARING))
+        best = self._corpus.owed.among(_sharing_words(self._view, index_terms(query), MOST_SHARING))
         pairs = zip_longest(newest.items(), best.items())
         return dict(debt for pair in pairs for debt in pair if debt is not None)
 
@@ -397,6 +398,23 @@ class Embedding(ABC):
         """Likewise, of the documents of *changes*; wordings have their vectors in their nodes."""
         texts = self._cut(steps_in(changes, default_actor=self.default_actor), changes.nodes)
         return {key: text for key, text in texts.items() if wording_owner(key) == key}
+
+
+def _sharing_words(view: CorpusView, terms: Iterable[str], most: int) -> list[str]:
+    """Keys of at most so many documents without a vector that share *terms*, the best first."""
+    terms, found = {*terms}, list[tuple[float, str]]()
+    for part in (view.steps, *view.nodes.values()):
+        scores = np.zeros(part.count, np.float32)
+        for term in terms:
+            if (read := part.postings.read(term, part.count)) is not None:
+                scores[read[0]] += idf(part.count, len(read[0]))
+        scores[part.vector_documents] = 0
+        for at in np.argsort(-scores, kind="stable")[:most].tolist():
+            if scores[at] <= 0:
+                break
+            side = f"/{PARTS[int(part.acted[at])]}" if isinstance(part, StepsView) else ""
+            found.append((float(scores[at]), f"{part.ids[at]}{side}"))
+    return [key for _, key in sorted(found, key=lambda one: -one[0])[:most]]
 
 
 def _is_before(until: float) -> bool:
