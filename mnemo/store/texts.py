@@ -115,13 +115,13 @@ LEFT JOIN messages m ON m.no = CASE f.no & 3 WHEN 2 THEN f.no >> 2 END AND $also
 LEFT JOIN snapshots n ON n.no = CASE f.no & 3 WHEN 3 THEN f.no >> 2 END AND $also n.repo = ?
 LEFT JOIN threads t ON t.no = coalesce(m.thread, n.thread) AND $also t.repo = ?
 LEFT JOIN threads q ON q.repo = p.repo AND q.id = p.thread
-LEFT JOIN messages o ON o.repo = q.repo AND o.thread = q.no AND o.id = p.message
+LEFT JOIN messages o ON o.repo = ? AND o.thread = q.no AND o.id = p.message
 """
 """
 What the rows of a full text *f* are the text of; *o* is the message that a step repeats. Its values
 are ``_BASES`` times the number of the repository.
 """
-_BASES = 4
+_BASES = 5
 
 # BM25's usual constants, and the least weight of a term, as FTS5 has them.
 _K1 = 1.2
