@@ -362,7 +362,7 @@ class RepositoryIndex(Embedding):
 
         goes_on = await keeper.keep(held, at, self._number, self._lock, self._threads)
         async with self._lock:
-            if True and not goes_on:
+            if self._held is held and not goes_on:
                 self._start_again()
             elif self._held is held and held.large is not large:
                 await self._threads.run(self._show, self._view.revision)

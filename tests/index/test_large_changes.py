@@ -245,6 +245,22 @@ async def test_who_seals_does_not_go_on_with_what_was_replaced(place, monkeypatc
 
 
 @pytest.mark.usefixtures("many")
+async def test_who_seals_leaves_alone_what_was_read_anew_meanwhile(place, monkeypatch):
+    """Also where others have kept in another way what it held before."""
+    async with opened(place) as (memory, repo):
+        index = await sealing(memory, repo)
+
+        async def refused(*_: Any) -> bool:
+            await index.renew()
+            return False
+
+        monkeypatch.setattr(keeper.Keeper, "keep", refused)
+        await index.seal()
+        assert index.statistics().documents == 30
+        await same_as_in_memory(index, memory)
+
+
+@pytest.mark.usefixtures("many")
 async def test_segments_that_are_rewritten_meanwhile_are_no_damage(place, monkeypatch, caplog):
     """Whoever opens them looks again."""
     async with opened(place) as (memory, repo):
