@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from mnemo.index.large import DERIVED, derived
 from mnemo.index.segments import (
+    DROP_FROM,
     NAMED,
     Batch,
     Batches,
     Chain,
     Head,
+    bytes_of,
     digest_of,
     marks_of,
     names_in,
@@ -132,9 +134,7 @@ SELECT 1 FROM messages m JOIN threads t ON t.no = m.thread AND $also t.repo = m.
 JOIN steps p ON p.repo = m.repo AND p.thread = t.id AND p.message = m.id AND p.gone = 0
 WHERE m.repo = ? AND m.no IN $numbers LIMIT 1
 """
-_BYTES = "SELECT bytes FROM segments WHERE repo = ? AND chain = ? AND no = ? ORDER BY part"
 _DROP = "DELETE FROM segments WHERE repo = ? AND chain = ? AND no = ?"
-_DROP_FROM = "DELETE FROM segments WHERE repo = ? AND chain = ? AND no >= ?"
 _CHANGED = """
 SELECT id FROM nodes WHERE repo = ? AND revision > ? AND type NOT IN ('episodic', 'source')
 """
@@ -202,11 +202,11 @@ class _Leaving:
                 self._left -= documents
                 if self._left < 0:
                     raise ValueError("too much of it is erased at once")
-                head, batches = unpacked(self._bytes_of(chain, no))
+                head, batches = unpacked(bytes_of(self._tx, self._repo, chain, no))
                 left = self._left_of(head, batches, wanted)
             except UNDECODABLE as error:
                 log.info("a part of the index is to be made anew: %s", error)
-                self._tx.run(_DROP_FROM, (self._repo, chain, no))
+                self._tx.run(DROP_FROM, (self._repo, chain, no))
                 break
             if begin is None and all(left.get(kind) is batch for kind, batch in batches.items()):
                 continue
@@ -233,10 +233,6 @@ class _Leaving:
         return self._ids.union(
             (id for (id,) in changed), (message_document(no) for (no,) in repeated)
         )
-
-    def _bytes_of(self, chain: Chain, no: int) -> bytes:
-        parts = self._tx.run(_BYTES, (self._repo, chain, no)).fetchall()
-        return b"".join(part for (part,) in parts if isinstance(part, bytes))
 
     def _left_of(self, head: Head, batches: Batches, wanted: set[str]) -> Batches:
         """*batches* without what leaves. *Raises* ``ValueError``: they are to be made anew."""

@@ -488,14 +488,14 @@ WHERE repo = ? AND chain = ? AND part = 0 ORDER BY no
 _PARTS = """
 SELECT no, bytes FROM segments WHERE repo = ? AND chain = ? AND digest IS NULL ORDER BY no, part
 """
-_BYTES = "SELECT bytes FROM segments WHERE repo = ? AND chain = 'steps' AND no = ? ORDER BY part"
+_BYTES = "SELECT bytes FROM segments WHERE repo = ? AND chain = ? AND no = ? ORDER BY part"
 _LAST_VECTOR = "SELECT coalesce(max(seq), 0) FROM vectors WHERE repo = ?"
 _NODES = """
 SELECT id, type, body, NULL FROM nodes WHERE repo = ? AND type NOT IN ('episodic', 'source')
 """
 _COLUMNS = ("repo", "chain", "no", "part", "documents", "until", "named", "digest", "bytes")
 _IDS = ("ids", "behind", "origins")
-_DROP = "DELETE FROM segments WHERE repo = ? AND chain = ? AND no >= ?"
+DROP_FROM = "DELETE FROM segments WHERE repo = ? AND chain = ? AND no >= ?"
 # Whoever lets something leave recall holds the repository's row as well, and then rewrites.
 _HOLD = "UPDATE repos SET revision = revision WHERE no = ?"
 _LAST_REMOVAL = "SELECT coalesce(max(seq), 0) FROM removals WHERE repo = ?"
@@ -530,12 +530,9 @@ class StoredSegments(OfRepository):
 
     async def bytes_of(self, no: int) -> bytes:
         """Those of the segment of steps *no*; none: it is gone. *Cancellation*: safe."""
-
-        def read(tx: Tx) -> bytes:
-            rows = tx.run(_BYTES, (repo_row(tx, self._repo_id)[0], no)).fetchall()
-            return b"".join(part for (part,) in rows if isinstance(part, bytes))
-
-        return await self._engine.reading(read)
+        return await self._engine.reading(
+            lambda tx: bytes_of(tx, repo_row(tx, self._repo_id)[0], "steps", no)
+        )
 
     async def put(
         self, head: Head, segment: bytes, stay: Sequence[Kept], *, large: bool = False
@@ -553,7 +550,7 @@ class StoredSegments(OfRepository):
 
     async def drop(self, chain: Chain, first: int) -> None:
         """Drop those from number *first* on. *Cancellation*: completes."""
-        await self._writing(lambda tx, repo: bool(tx.run(_DROP, (repo, chain, first))))
+        await self._writing(lambda tx, repo: bool(tx.run(DROP_FROM, (repo, chain, first))))
 
     async def _writing(self, work: Callable[[Tx, int], bool]) -> bool:
         def held(tx: Tx) -> bool:
@@ -562,6 +559,12 @@ class StoredSegments(OfRepository):
             return bool(repo) and work(tx, repo)
 
         return await self._engine.writing(held, locks=[("segments", self._repo_id)])
+
+
+def bytes_of(tx: Tx, repo: int, chain: Chain, no: int) -> bytes:
+    """Those of one segment; none: it is gone."""
+    rows = tx.run(_BYTES, (repo, chain, no)).fetchall()
+    return b"".join(part for (part,) in rows if isinstance(part, bytes))
 
 
 def _read(tx: Tx, repo_id: str) -> AtRest:
@@ -604,7 +607,7 @@ def _put(
     if not digest and kept and not _is_behind(kept[-1].until, head.until):
         return False
     no = kept[-1].no + 1 if kept else 1
-    tx.run(_DROP, (repo, head.chain, stay[-1].no + 1 if stay else 0))
+    tx.run(DROP_FROM, (repo, head.chain, stay[-1].no + 1 if stay else 0))
     put_segment(tx, repo, no, head, segment, named, digest)
     return True
 
