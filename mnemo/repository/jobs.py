@@ -35,6 +35,8 @@ LOOK_S = 0.05
 """Seconds between two looks whether there are fewer writes (S)."""
 MOST_LOOKS = 40
 """Looks after which jobs are claimed although very much is being written (S)."""
+EMBED = ("embed", "")
+"""The key of the one job of a repository that embeds."""
 T = TypeVar("T")
 
 Work = Callable[[Job], Awaitable[datetime | None]]
@@ -184,8 +186,9 @@ class Jobs:
         Owe what has no vector to a job, which begins here, without a place, if it may; False: it
         waits for somebody to do it.
         """
-        kinds = self._slots.kinds
-        claims = bool(self._work) and not self.stopped and (kinds is None or "embed" in kinds)
+        kinds, is_here = self._slots.kinds, EMBED in self.running
+        free = bool(self._work) and not self.stopped and not is_here
+        claims = free and (kinds is None or "embed" in kinds)
         demand = partial(
             rules.demand_embedding, owner=self._parts.owner, needs=self._here, claims=claims
         )
@@ -198,7 +201,8 @@ class Jobs:
         except MnemoError as error:
             log.info("texts to embed are owed to no job: %s", error)
             return False
-        return job.state is JobState.RUNNING
+        # What runs here although the claim on it is lost ends soon, and what waits is claimed then.
+        return job.state is JobState.RUNNING or is_here
 
     # ── The worker ───────────────────────────────────────────────────────────────────
 
@@ -271,7 +275,7 @@ class Jobs:
         return max(0.0, (first[0].due_at - tx.lease_now).total_seconds()) if first else math.inf
 
     async def _start(self, job: Job) -> None:
-        if self.stopped or self._tasks.ended:
+        if self.stopped or self._tasks.ended or job.key in self.running:
             await self._note(partial(rules.postpone_job, job=job, due_at=job.due_at))
             self._slots.give_back(1)
             return
@@ -289,13 +293,15 @@ class Jobs:
         finally:
             if note is None and again is not None:
                 note = partial(rules.postpone_job, job=job, due_at=again)
-            with anyio.CancelScope(shield=True):
-                if note is not None:
-                    await self._note(note)
-            del self.running[job.key]
-            self._slots.end(self._parts.repo_id)
-            self.pulse()
-            self.poke()
+            try:
+                with anyio.CancelScope(shield=True):
+                    if note is not None:
+                        await self._note(note)
+            finally:
+                del self.running[job.key]
+                self._slots.end(self._parts.repo_id)
+                self.pulse()
+                self.poke()
 
     def _failed(self, job: Job, error: Exception) -> Callable[[TranscriptWriter], None]:
         """What is noted of a try that raised."""

@@ -246,6 +246,34 @@ async def test_what_an_earlier_run_left_is_embedded_without_reading_all(place):
     assert sorted(mine.documents) == [text(n) for n in range(40)]
 
 
+async def test_a_job_that_others_ended_meanwhile_begins_here_when_the_old_run_has_ended(place):
+    """A service that lost its lease while it embeds, and then owes more, has one run of it."""
+    mine = Noting()
+    mine.held_at = text(0)
+    async with service(place, mine) as memory:
+        repo = await memory.open_repo("r")
+        jobs, slots = repo._jobs, repo._jobs._slots
+        await say(repo, range(MANY))
+        await mine.is_held.wait()
+        await until(lambda: jobs.running)
+
+        def end_elsewhere(tx: Any) -> None:
+            job = tx.job("embed", "")
+            tx.put_job(job.claimed("other").finished(more=False))
+
+        await repo._parts.transcript.writing(end_elsewhere)
+        assert await jobs.embed()
+        assert (states(place), slots.running, list(jobs.running)) == (
+            ["waiting"],
+            1,
+            [("embed", "")],
+        )
+        mine.go_on.set()
+        await until(lambda: (vectors(place), states(place)) == (MANY, ["done"]))
+        await until(lambda: not jobs.running)
+        assert (slots.running, dict(slots.busy)) == (0, {})
+
+
 async def test_an_embedder_that_fails_leaves_the_job_to_others(place):
     """It is put back, and never dead; another worker does it."""
     mine, its, third = Noting(), Noting(), Noting()
