@@ -198,16 +198,36 @@ async def test_no_file_holds_what_is_erased(tmp_path, erase, word):
     assert [shared(one, expected) >= 0.97 for one in found] == [True, True]
 
 
+@pytest.mark.slow
+async def test_the_scrub_of_an_idle_store_leaves_no_file_with_what_is_erased(tmp_path):
+    """Where one cannot be removed, the scrub is not done."""
+    place, files = tmp_path / "m.db", tmp_path / "m.db.index"
+    with few():
+        async with opened(place) as (memory, repo):
+            await repo.conversation("secret").append(spoken("The quagga said", 6))
+            await filled(repo, 10)
+            assert await sealed(repo)
+            assert holding(files, "quagga")
+            await expired(memory, repo, 6, scrub=False)
+            engine = memory._store.engine
+            sweep, engine.sweep = engine.sweep, lambda _: False
+            assert not await engine._scrubber.scrub(at_once=True)
+            assert engine._scrubber.is_held_up
+            engine.sweep = sweep
+            assert await engine._scrubber.scrub(at_once=True)
+            assert not holding(tmp_path, "quagga")
+
+
 def spoken(words: str, times: int) -> list[dict[str, str]]:
     return [{"role": "user", "content": f"{words} {number}"} for number in range(times)]
 
 
-async def expired(memory: Any, repo: Any, messages: int) -> ErasureReport:
+async def expired(memory: Any, repo: Any, messages: int, *, scrub: bool = True) -> ErasureReport:
     """Messages expire, and are found no more; later somebody scrubs."""
     store = memory._store.transcript("r")
     await store.writing(lambda tx: tx.erase("secret", range(messages)))
     assert not await said(repo, "quagga")
-    return ErasureReport(scrubbed=await memory.scrub())
+    return ErasureReport(scrubbed=scrub and await memory.scrub())
 
 
 async def said(repo: Any, word: str) -> list[str]:

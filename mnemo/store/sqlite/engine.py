@@ -69,7 +69,7 @@ class SqliteEngine:
         self._writing: Writer | None = None
         self._reading: Readers | None = None
         self._renewals = 0
-        self._scrubber = Scrubber(self._path, self._writer, self._writes, clock)
+        self._scrubber = Scrubber(self._path, self._writer, self._writes, clock, self.unswept)
         self._importing = anyio.Lock()
         self.sweep: Callable[[Collection[str]], bool] | None = None
         """Removes all copies of segments but those with these digests; False: some are left."""
@@ -163,10 +163,8 @@ class SqliteEngine:
                 # What expired, and what a foreign reader held up; else the next open does it.
                 with anyio.CancelScope(shield=True):
                     await self._scrubber.scrub(at_once=self._scrubber.is_held_up)
-                    if self.sweep is not None:
-                        with suppress(StoreError):
-                            listed = await writing.run(digests)
-                            await anyio.to_thread.run_sync(self.sweep, listed)
+                    with suppress(StoreError):
+                        await self.unswept()
             await writing.aclose()
 
     async def backup(self, path: Path) -> None:
@@ -179,14 +177,15 @@ class SqliteEngine:
             return ()
         for tried in range(_SWEEPS):
             await anyio.sleep(_BETWEEN_SWEEPS_S * tried)
-            if await anyio.to_thread.run_sync(sweep, await self.reading(digests)):
+            # Readers are closed first, and those for reading alone have no writer.
+            read = self.reading if self._writing is None else self._writing.run
+            if await anyio.to_thread.run_sync(sweep, await read(digests)):
                 return ()
         return (gethostname(),)
 
     async def scrub(self, *, at_once: bool = False) -> bool:
         self._writer()
-        is_clean = await self._scrubber.scrub(at_once=at_once)
-        return not (at_once and await self.unswept()) and is_clean
+        return await self._scrubber.scrub(at_once=at_once)
 
     async def tend(self, woken: Callable[[], None]) -> Never:
         await self._scrubber.run()

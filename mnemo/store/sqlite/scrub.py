@@ -1,5 +1,6 @@
 """
-Scrubbing: what was erased leaves the database file, its log and its free pages.
+Scrubbing: what was erased leaves the database file, its log and its free pages, and the copies
+of segments beside it.
 
 The erasing transaction notes that a scrub is due (``note_erased``), so that a process that dies
 in between leaves it to the next one that opens the store.
@@ -8,7 +9,7 @@ in between leaves it to the next one that opens the store.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Never
@@ -45,7 +46,10 @@ _DONE = "DELETE FROM meta WHERE name = 'scrub' AND value = ?"
 
 
 class Scrubber:
-    """Scrubs the files of one store, which is idle while *writes* stays the same."""
+    """
+    Scrubs the files of one store, which is idle while *writes* stays the same; *unswept* removes
+    copies of segments that nothing lists, and names who holds some that are left.
+    """
 
     def __init__(
         self,
@@ -53,11 +57,13 @@ class Scrubber:
         writer: Callable[[], GroupWriter],
         writes: Callable[[], int],
         clock: Clock,
+        unswept: Callable[[], Awaitable[Sequence[str]]],
     ) -> None:
         self._path = path
         self._writer = writer
         self._writes = writes
         self._clock = clock
+        self._unswept = unswept
         self._left = anyio.Event()
 
     @property
@@ -104,21 +110,23 @@ class Scrubber:
         for put_off in PUT_OFF:
             while await writer.run(put_off):
                 pass
+        left = await self._unswept()
         if self._path is None:
             await writer.run(merge_words)
         else:
             await anyio.to_thread.run_sync(_drop_copies, self._path)
             size = (await anyio.Path(self._path).stat()).st_size
             if not at_once and size > REWRITTEN_AT_ONCE_BYTES:
-                return await _merged(writer, noted)
+                return await _merged(writer, noted) and not left
             await writer.run(merge_words)
             if not await _log_is_cut(writer):
                 return False
             await writer.run_outside(_rewrite)
             if not await _log_is_cut(writer):
                 return False
-        await writer.run(lambda tx: tx.run(_DONE, (noted,)).rowcount)
-        return True
+        if not left:
+            await writer.run(lambda tx: tx.run(_DONE, (noted,)).rowcount)
+        return not left
 
 
 async def _merged(writer: GroupWriter, noted: str) -> bool:
