@@ -354,6 +354,8 @@ class RepositoryIndex(Embedding):
 
     async def _seal(self, keeper: Keeper) -> None:
         await self._follow()
+        if not self.is_held:
+            return
         held, large = self._held, self._held.large
 
         def at() -> FeedCursor | None:

@@ -18,6 +18,7 @@ from segments_kit import few, holding, index_of, message, opened, segments_in, t
 
 from mnemo import StoreError
 from mnemo.index import at_rest, keeper, segments
+from mnemo.index.held import NOTHING
 from mnemo.index.large import LargeView
 
 
@@ -341,3 +342,15 @@ async def test_a_damaged_file_is_made_anew_wherever_it_is_read(tmp_path, removab
             assert len(repo._parts.index._held.large) == len(files)
             assert await answers(repo) == expected
         assert not removable or first.read_bytes() == whole
+
+
+@pytest.mark.usefixtures("many")
+async def test_what_was_let_go_is_not_sealed(place):
+    """Nor read for it; and what stands for nothing holds nothing."""
+    async with opened(place) as (memory, repo):
+        index = await sealing(memory, repo)
+        assert index.let_go()
+        await index.seal()
+        assert not index.is_held
+        assert not NOTHING.large
+        await same_as_in_memory(index, memory)
