@@ -8,8 +8,6 @@ from pathlib import Path
 from socket import gethostname
 from typing import Generic, TypeVar
 
-import anyio.from_thread
-
 from mnemo.config import IndexConfig, StoreConfig
 from mnemo.erasure.erase import scrubbed
 from mnemo.erasure.repositories import delete_repository, repository_records
@@ -29,6 +27,7 @@ from mnemo.notes.note_rows import StoredNotes
 from mnemo.protocols import Clock, StoreReport
 from mnemo.repository.checkpoints import StoredCheckpoints
 from mnemo.runtime.clock import SystemClock
+from mnemo.runtime.tasks import from_thread
 from mnemo.runtime.text import clean
 from mnemo.store.archive import StoredArchive
 from mnemo.store.check import check_store, repair_store
@@ -277,4 +276,4 @@ class PostgresStore(EngineStore):
             machine=gethostname(),
             lease_s=lease_s,
         )
-        folder.may_serve = partial(anyio.from_thread.run, self.cache.ready)
+        folder.may_serve = partial(from_thread, self.cache.ready)

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import anyio.from_thread
-
 from mnemo.errors import StoreError
 from mnemo.index import at_rest
 from mnemo.index.held import Held
@@ -23,7 +21,7 @@ from mnemo.index.segments import (
     reading,
     unpacked,
 )
-from mnemo.runtime.tasks import Places, Threads
+from mnemo.runtime.tasks import Places, Threads, from_thread
 from mnemo.values.feed import FeedCursor
 
 log = logging.getLogger("mnemo")
@@ -122,7 +120,7 @@ class Keeper:
     def _sealed(self, one: Kept, *, at_once: bool = False) -> Sealed:
         """*Raises* ``ValueError``: it is damaged, or gone."""
         # In the loop, from here: what is erased meanwhile is not written to a file.
-        read = partial(anyio.from_thread.run, self.segments.bytes_of, one.no)
+        read = partial(from_thread, self.segments.bytes_of, one.no)
         mapped = self.segments.mapped
         segment = mapped(one.digest or "", read) if mapped else read()
         head, batches = unpacked(segment, at_once=at_once or mapped is None)

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 import anyio
+import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -371,6 +372,19 @@ class Threads:
             self._callers -= 1
             if not self._callers:
                 self._limiter = None
+
+
+def from_thread(call: Callable[..., Awaitable[T]], *args: Any) -> T:
+    """
+    The result of ``call(*args)`` in the event loop, for a function that ``Threads`` runs.
+    *Cancellation* of who waits for the thread: completes; unshielded it would never end.
+    """
+
+    async def shielded() -> T:
+        with anyio.CancelScope(shield=True):
+            return await call(*args)
+
+    return anyio.from_thread.run(shielded)
 
 
 def spare_cores() -> int:

@@ -6,11 +6,13 @@ import threading
 from collections.abc import AsyncIterator
 
 import anyio
+import anyio.from_thread
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
 from mnemo.errors import UsageError
-from mnemo.runtime.tasks import Branch, Places, TaskRoot, Threads
+from mnemo.runtime.tasks import Branch, Places, TaskRoot, Threads, from_thread
 
 
 @pytest.fixture
@@ -153,3 +155,21 @@ async def test_no_more_threads_run_than_may(seed):
             for _ in range(chance.randrange(12)):
                 await anyio.lowlevel.checkpoint()
     assert (running, most) == (0, 1)
+
+
+async def test_a_thread_is_answered_though_its_caller_is_cancelled():
+    """What it waits for is no part of what is cancelled."""
+    found = list[int]()
+
+    async def counted() -> int:
+        return await anyio.to_thread.run_sync(lambda: 7)
+
+    with anyio.fail_after(10), anyio.CancelScope() as scope:
+
+        def work() -> None:
+            anyio.from_thread.run_sync(scope.cancel)
+            found.append(from_thread(counted))
+
+        await Threads().run(work)
+    assert found == [7]
+    assert scope.cancelled_caught
