@@ -382,7 +382,8 @@ def from_thread(call: Callable[..., Awaitable[T]], *args: Any) -> T:
 
     async def shielded() -> T:
         with anyio.CancelScope(shield=True):
-            return await call(*args)
+            found = await call(*args)
+        return found
 
     return anyio.from_thread.run(shielded)
 
