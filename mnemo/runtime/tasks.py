@@ -380,12 +380,14 @@ def from_thread(call: Callable[..., Awaitable[T]], *args: Any) -> T:
     *Cancellation* of who waits for the thread: completes; unshielded it would never end.
     """
 
-    async def shielded() -> T:
-        with anyio.CancelScope(shield=True):
-            found = await call(*args)
-        return found
+    found = list[T]()
 
-    return anyio.from_thread.run(shielded)
+    async def shielded() -> None:
+        with anyio.CancelScope(shield=True):
+            found.append(await call(*args))
+
+    anyio.from_thread.run(shielded)
+    return found[0]
 
 
 def spare_cores() -> int:
