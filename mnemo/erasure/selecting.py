@@ -25,7 +25,7 @@ _ANY_TIME = datetime.min.replace(tzinfo=UTC)
 # ── Rows of the graph ────────────────────────────────────────────────────────────────
 
 _NODE = "no, id, type, episode_id, superseded_by"
-_FIND = f"SELECT {_NODE} FROM nodes WHERE repo = ? AND {{}} IN {{}} ORDER BY no"
+_FIND = f"SELECT {_NODE} FROM nodes WHERE {{}} = ? AND {{}} IN {{}} ORDER BY no"
 _WORDED = f"""
 SELECT {_NODE}, body FROM nodes WHERE repo = ? AND type = 'intent'
 AND body LIKE '%"wordings"%' ORDER BY no
@@ -63,8 +63,8 @@ class GraphRows:
         column: Literal["no", "id", "superseded_by"],
         values: Collection[int] | Collection[str],
     ) -> list[NodeRow]:
-        given = "$numbers" if column == "no" else "$texts"
-        rows = self._tx.run(_FIND.format(column, given), (self._repo, listed(values)))
+        owner, given = ("$also repo", "$numbers") if column == "no" else ("repo", "$texts")
+        rows = self._tx.run(_FIND.format(owner, column, given), (self._repo, listed(values)))
         return [NodeRow(*row) for row in rows]
 
     def worded_by(self, step_ids: Collection[str]) -> list[NodeRow]:
@@ -116,7 +116,7 @@ $join steps t ON t.repo = e.repo AND t.episode = e.no
 WHERE s.repo = ? AND (CAST(? AS TEXT) IS NULL OR s.id = ?) ORDER BY t.ordinal
 """
 _STEPS_OF_THREAD = """
-SELECT t.ordinal, t.session, t.episode, t.node_id, t.at, t.thread FROM steps t
+SELECT t.ordinal, t.session, t.episode, t.node_id, t.at, t.thread FROM steps t $by(steps_message)
 $join sessions s ON s.no = t.session AND $also s.repo = t.repo
 WHERE t.repo = ? AND (CAST(? AS TEXT) IS NULL OR s.id = ?) AND t.thread = ? ORDER BY t.ordinal
 """

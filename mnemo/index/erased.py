@@ -130,9 +130,9 @@ WHERE s.repo = ? AND s.chain = 'expired'
 _DONE = "DELETE FROM segments WHERE repo = ? AND chain = 'expired'"
 _OWED = "SELECT repo FROM segments WHERE chain = 'expired' LIMIT 64"
 _HAVE_STEPS = """
-SELECT 1 FROM messages m JOIN threads t ON t.no = m.thread AND $also t.repo = m.repo
-JOIN steps p ON p.repo = m.repo AND p.thread = t.id AND p.message = m.id AND p.gone = 0
-WHERE m.repo = ? AND m.no IN $numbers LIMIT 1
+SELECT 1 FROM messages m $join threads t ON t.no = m.thread AND $also t.repo = m.repo
+$join steps p ON p.repo = m.repo AND p.thread = t.id AND p.message = m.id AND p.gone = 0
+WHERE $also m.repo = ? AND m.no IN $numbers LIMIT 1
 """
 _DROP = "DELETE FROM segments WHERE repo = ? AND chain = ? AND no = ?"
 _CHANGED = """

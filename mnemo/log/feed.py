@@ -77,22 +77,23 @@ _NEWEST = (
 )
 _VECTORS_OF = "SELECT seq, key, vector FROM vectors WHERE repo = ? AND key IN $texts"
 _WITH_VECTORS = "SELECT key FROM vectors WHERE repo = ? AND key IN $texts"
+# ``$join`` keeps the order: the few ids, then their edges by index.
 _TAGS = """
 SELECT f.id, $field(t.body, label) FROM nodes f
-JOIN edges e ON e.repo = f.repo AND e.target = f.no AND e.kind = 'membership'
-JOIN nodes t ON t.no = e.source AND $also t.repo = e.repo
+$join edges e ON e.repo = f.repo AND e.target = f.no AND e.kind = 'membership'
+$join nodes t ON t.no = e.source AND $also t.repo = e.repo
 WHERE f.repo = ? AND f.id IN $texts ORDER BY t.no
 """
 _STEPS_BEHIND = """
 SELECT f.id, s.id, s.at FROM nodes f
-JOIN edges e ON e.repo = f.repo AND e.source = f.no AND e.kind = 'provenance'
-JOIN nodes s ON s.no = e.target AND $also s.repo = e.repo
+$join edges e ON e.repo = f.repo AND e.source = f.no AND e.kind = 'provenance'
+$join nodes s ON s.no = e.target AND $also s.repo = e.repo
 WHERE f.repo = ? AND f.id IN $texts ORDER BY s.no
 """
 _INTENTS = """
 SELECT p.id, $field(i.body, description) FROM nodes p
-JOIN edges e ON e.repo = p.repo AND e.target = p.no AND e.kind = 'hierarchical'
-JOIN nodes i ON i.no = e.source AND $also i.repo = e.repo
+$join edges e ON e.repo = p.repo AND e.target = p.no AND e.kind = 'hierarchical'
+$join nodes i ON i.no = e.source AND $also i.repo = e.repo
 WHERE p.repo = ? AND p.id IN $texts ORDER BY i.no
 """
 # Of changesets with one revision the first wrote it, the others wrote nothing.
@@ -472,7 +473,7 @@ DELETE FROM removals WHERE repo = ? AND seq <=
 _BEHIND = "SELECT seq, node_id FROM removals WHERE repo = ? AND seq > ? ORDER BY seq"
 _FIRST = "SELECT min(seq) FROM removals WHERE repo = ?"
 _UNCOMMITTED = "repo = ? AND episode IN $numbers AND committed = 0 AND gone = 0"
-_HIDDEN = f"SELECT node_id FROM steps WHERE {_UNCOMMITTED} ORDER BY ordinal"
+_HIDDEN = f"SELECT node_id FROM steps $by(steps_place) WHERE {_UNCOMMITTED} ORDER BY ordinal"
 _HIDE = f"UPDATE steps SET gone = 1 WHERE {_UNCOMMITTED}"
 
 

@@ -232,7 +232,8 @@ _SNAPSHOT_STREAMS = """
 SELECT t.no, t.id, t.ttl_s, (
     SELECT o.recorded_at FROM messages o WHERE o.repo = n.repo AND o.thread = n.thread
     AND o.seq BETWEEN n.from_seq AND n.to_seq ORDER BY o.seq LIMIT 1), n.no
-FROM snapshots n $join threads t ON t.no = n.thread AND $also t.repo = n.repo
+FROM snapshots n $by(snapshots_id)
+$join threads t ON t.no = n.thread AND $also t.repo = n.repo
 WHERE n.repo = ? AND n.id = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?)
 """
 # ``$join`` keeps the order: the one thread, then its messages by an index.

@@ -60,15 +60,15 @@ FROM sessions s JOIN episodes e ON e.no = s.episode AND $also e.repo = s.repo
 WHERE s.no = ? AND $also s.repo = ?
 """
 _OF_STEPS = """
-FROM steps t JOIN episodes e ON e.no = t.episode AND $also e.repo = t.repo
+FROM steps t {} JOIN episodes e ON e.no = t.episode AND $also e.repo = t.repo
 JOIN sessions s ON s.no = t.session AND $also s.repo = t.repo
 """
 _STEPS = f"""
-SELECT {STEP_COLUMNS}, t.committed {_OF_STEPS}
+SELECT {STEP_COLUMNS}, t.committed {_OF_STEPS.format("$by(steps_place)")}
 WHERE t.repo = ? AND t.episode = ? ORDER BY t.idx
 """
 _KEYED = f"""
-SELECT {STEP_COLUMNS} {_OF_STEPS}
+SELECT {STEP_COLUMNS} {_OF_STEPS.format("$by(steps_key)")}
 WHERE t.repo = ? AND t.session = ? AND t.key IS NOT NULL ORDER BY t.ordinal
 """
 _STAGED = f"{STAGED.select} ORDER BY {ARRIVAL}"

@@ -74,7 +74,7 @@ _DROP_HEAD = f"DELETE FROM checkpoints WHERE {_IN_NAMESPACE} AND id = ?"
 _DROP_WRITES = f"DELETE FROM checkpoint_writes WHERE {_IN_NAMESPACE} AND checkpoint_id = ?"
 _NAMESPACES = "SELECT DISTINCT namespace FROM checkpoints WHERE repo = ? AND thread_id = ?"
 _OF_RUNS = """
-SELECT thread_id, namespace, id FROM checkpoints
+SELECT thread_id, namespace, id FROM checkpoints $by(checkpoints_run)
 WHERE repo = ? AND run_id IN $texts ORDER BY thread_id, namespace
 """
 

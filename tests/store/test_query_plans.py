@@ -1,6 +1,7 @@
 """What the calls on one repository touch: its own rows, found by its number or by their own."""
 
 import re
+import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from postgres_server import ON_POSTGRES, execute
 from world import NOON, opened
 
 from mnemo.errors import UsageError
+from mnemo.index.erased import _HAVE_STEPS
 from mnemo.store.postgres import dialect as postgres
 from mnemo.store.postgres.connection import PostgresTx
 from mnemo.store.sqlite import dialect as sqlite
@@ -53,6 +55,18 @@ WHOLE = {
     "SELECT coalesce(max(no), 0) FROM": "SQLite seeks the last row",
 }
 """What statements begin with that may read more, and why."""
+FEW = {
+    "jobs": "a row for each session and thread that has something to do",
+    "moving": "what a change of the embedding space has not taken over yet",
+    "notes": "a row for each topic",
+    "note_vectors": "a row for each topic",
+}
+"""Tables in which all rows of a repository may be read to find some."""
+ALL_OF_ONE = {
+    "SELECT 'session', count(*) FROM": "an archive counts its rows",
+    "SELECT t.no, m.seq, m.id, t.id FROM threads": "an id is looked for in each thread",
+}
+"""What else may do so, likewise."""
 FULL_TEXT = {
     "text_words": "on SQLite each token begins with the number of its repository",
     "note_words": "the words of all notes are in one index",
@@ -68,7 +82,7 @@ _NAMED = re.compile(r"\b(?:FROM|JOIN|UPDATE|INTO)\s+([\w.]+)(?:\s+(?:AS\s+)?([a-
 _STEP = re.compile(
     r"(?P<how>SCAN|SEARCH) (?P<name>\S+)"
     r"(?: VIRTUAL TABLE INDEX \d+:(?P<virtual>\S*))?"
-    r"(?: USING (?P<automatic>AUTOMATIC )?.*?\((?P<column>\w+)=)?"
+    r"(?: USING (?P<automatic>AUTOMATIC )?.*?\((?P<column>\w+)=(?P<rest>[^)]*))?"
 )
 
 
@@ -97,7 +111,7 @@ def walked_in_file(tx: SqliteTx, statement: str, values: Values) -> list[str]:
         for *_, detail in plan
         if (step := _STEP.match(detail))
         for table in names[step["name"]] & known
-        if not _is_own(step, table)
+        if not _is_own(step, table) or _reads_all_of_one(step, table, connection, statement)
     ]
 
 
@@ -107,6 +121,31 @@ def _is_own(step: re.Match[str], table: str) -> bool:
     if step["how"] == "SCAN":
         return table in SMALL
     return not step["automatic"] and step["column"] is not None and is_owned(table, step["column"])
+
+
+_INDEXED = """
+SELECT DISTINCT i.name FROM pragma_index_list(?) l JOIN pragma_index_info(l.name) i
+WHERE i.name <> 'repo'
+"""
+
+
+_OPTIONAL = re.compile(r"\(CAST\(\? AS TEXT\) IS NULL OR [\w.]+ = \?\)")
+
+
+def _reads_all_of_one(
+    step: re.Match[str], table: str, connection: sqlite3.Connection, statement: str
+) -> bool:
+    """Whether it reads all that a repository has in *table*, though *statement* names a few."""
+    if step["column"] != "repo" or step["rest"] != "?" or table in {*SMALL, *FEW}:
+        return False
+    if statement.strip().startswith(tuple(ALL_OF_ONE)):
+        return False
+    if " IN $" in statement:
+        return True
+    named = _OPTIONAL.sub("", statement)
+    alias = rf"\b{step['name']}\." if f" {step['name']}." in named else r"(?<![\w.])"
+    indexed = "|".join(name for (name,) in connection.execute(_INDEXED, (table,)))
+    return bool(indexed) and bool(re.search(rf"{alias}(?:{indexed}) = ", named))
 
 
 # ── PostgreSQL ───────────────────────────────────────────────────────────────────────
@@ -261,6 +300,27 @@ def test_a_statement_that_walks_the_rows_of_others_is_named(name):
         assert walked_in_file(tx, OLD[name], ())
         own = OLD["by the order of all steps"].replace("+", "")
         assert walked_in_file(tx, own, ()) == []
+
+
+FOR_A_FEW = """
+SELECT f.id FROM nodes f {0} edges e ON e.repo = f.repo AND e.target = f.no
+WHERE f.repo = 1 AND f.id IN $texts"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "values", "is_named"),
+    [
+        (_HAVE_STEPS, [1, "[]"], False),
+        (FOR_A_FEW.format("JOIN"), ["[]"], True),
+        (FOR_A_FEW.format("$join"), ["[]"], False),
+        ("SELECT id FROM nodes WHERE repo = 1", [], False),
+        ("SELECT node_id FROM steps WHERE repo = 1 AND episode = 2 ORDER BY ordinal", [], True),
+    ],
+)
+def test_a_statement_that_walks_a_repository_for_a_few_rows_is_named(statement, values, is_named):
+    """All that is there is read by its repository alone only where all of it is asked for."""
+    with bare_transaction(None) as tx:
+        assert bool(walked_in_file(tx, statement, values)) is is_named
 
 
 @pytest.mark.postgres
