@@ -323,6 +323,13 @@ class LargeView(CorpusView):
             found.update(repeats.messages.some(repeats.steps.find_all(asked, hashed)[1]))
         return [*found]
 
+    def steps_behind(self, kind: NodeType, facts: Sequence[int]) -> set[str]:
+        """The ids of the steps behind documents of facts or instructions."""
+        steps = {id for fact in facts for id in self.awaited[kind].get(fact, ())}
+        pairs = self.behind[kind]
+        documents = pairs[np.isin(pairs[:, 0], facts), 1].tolist()
+        return steps.union(self.steps.ids[document] for document in documents)
+
     def repeats_of(self, ids: Sequence[str]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
         """Step → the document among *ids* that it repeats, and the other way round."""
         repeats: dict[str, tuple[str, ...]] = {}

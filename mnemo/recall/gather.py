@@ -59,35 +59,56 @@ class GatheredView(CorpusView):
     A repository of whose steps and messages only those gathered for a question are here.
 
     Attributes:
-        scored_with: What they are scored with.
+        scored_with: Terms of a question → what they are scored with for it.
         eligible: Which of them match the filters.
         rests: Type → facts or instructions that have steps behind them, gathered or not.
-        nearness: Type → of these, where it was looked at.
+        looked_for: Type → which of these are here with all their steps that there are; absent
+            where all of them are.
+        nearness: Query → type → how near these are, where it was looked at.
     """
 
-    scored_with: Whole
+    scored_with: Mapping[tuple[str, ...], Whole]
     eligible: Mask
     rests: Mapping[NodeType, Mask]
-    nearness: Mapping[NodeType, Nearness]
+    looked_for: Mapping[NodeType, Mask]
+    nearness: Mapping[str, Mapping[NodeType, Nearness]]
 
     def whole(self, terms: Iterable[str], end: float) -> Whole:
         """What they were gathered with."""
-        return self.scored_with
+        return self.scored_with[(*terms,)]
 
     def resting(self, kind: NodeType) -> Mask:
         """As of every view."""
         return self.rests[kind]
 
+    def nearness_to(self, question: RecallQuestion, kind: NodeType) -> Nearness | None:
+        """How near nodes of one type are to *question*, where it was looked at."""
+        return self.nearness.get(question.query, {}).get(kind)
+
+    def is_whole(self, kind: NodeType) -> Mask:
+        """Which nodes of one type can be scored: not those whose steps were not looked for."""
+        whole = np.ones(self.nodes[kind].count, np.bool_)
+        if kind in self.looked_for:
+            whole = ~self.rests[kind] | self.looked_for[kind]
+            whole[self.behind[kind][:, 0]] = True
+        return whole
+
 
 def gathered(
-    corpus: LargeView, question: RecallQuestion, filters: Filters, more: Iterable[str] = ()
+    corpus: LargeView,
+    questions: Sequence[RecallQuestion],
+    filters: Filters,
+    more: Iterable[str] = (),
 ) -> GatheredView:
-    """Gather what *question* is answered from; *more*: ids that are gathered whatever it says."""
-    gathering = _Gathering(corpus, question, filters)
-    gathering.choose()
-    gathering.add(more)
-    gathering.add_neighbours()
-    return gathering.view()
+    """Gather what *questions* are answered from; *more*: ids that are gathered in any case."""
+    *others, last = (_Gathering(corpus, question, filters) for question in questions)
+    last.choose()
+    last.add(more)
+    for other in others:
+        other.choose()
+        last.join(other)
+    last.add_neighbours()
+    return last.view([*others, last])
 
 
 @dataclass(slots=True)
@@ -115,7 +136,8 @@ class _Part:
         """As of the filters' end."""
         view = corpus.steps if sealed is None else sealed.view
         ok, end = eligible_steps(view, filters), filters.until
-        if sealed is not None and (end is None or view.first.max() <= end.timestamp()):
+        last = view.first.max(initial=-math.inf)
+        if sealed is not None and (end is None or last <= end.timestamp()):
             return cls(view, sealed.pieces, sealed, ok, sealed.sums)
         pieces = view.pieces if end is None else view.pieces_until(end.timestamp())
         return cls(view, pieces, sealed, ok, Sums.of(view, pieces))
@@ -159,6 +181,7 @@ class _Gathering:
     def __init__(self, corpus: LargeView, question: RecallQuestion, filters: Filters) -> None:
         self._corpus, self._question, self._filters = corpus, question, filters
         self._nearness: dict[NodeType, Nearness] = {}
+        self._looked_for: dict[NodeType, Mask] = {}
         self._parts = [_Part.of(corpus, one, filters) for one in (*corpus.sealed, None)]
         if filters.session_id is not None:
             self._admit_repeated(filters)
@@ -258,7 +281,7 @@ class _Gathering:
 
     def _behind_best(self, centre: Floats) -> set[str]:
         """The steps behind the facts and instructions that are the best by themselves."""
-        steps, corpus, tail = set[str](), self._corpus, self._corpus.steps
+        steps, corpus = set[str](), self._corpus
         for kind in _CLAIMS:
             view = corpus.nodes[kind]
             if not view.count:
@@ -270,11 +293,8 @@ class _Gathering:
             if near.asked is not None:
                 best.append(_best(alive, near.best, BEST))
             facts = np.unique(np.concatenate(best))
-            for fact in facts.tolist():
-                steps.update(corpus.awaited[kind].get(fact, ()))
-            pairs = corpus.behind[kind]
-            documents = pairs[np.isin(pairs[:, 0], facts), 1].tolist()
-            steps.update(tail.ids[document] for document in documents)
+            self._looked_for[kind] = np.isin(np.arange(view.count), facts)
+            steps |= corpus.steps_behind(kind, facts.tolist())
         return steps
 
     # ── By id ────────────────────────────────────────────────────────────────────────
@@ -293,6 +313,13 @@ class _Gathering:
             yield part, part.sealed.ids.find_all(wanted, hashed)[1]
         yield tail, np.array([d for id in wanted for d in tail.view.of(id)], np.int64)
 
+    def join(self, other: _Gathering) -> None:
+        """Choose what *other* has chosen of the same parts as well."""
+        for part, its in zip(self._parts, other._parts, strict=True):
+            part.chosen += its.chosen
+        for kind, looked_for in other._looked_for.items():
+            self._looked_for[kind] = self._looked_for.get(kind, False) | looked_for
+
     def add_neighbours(self) -> None:
         """Take what is chosen and what stands around it, as far as it exists."""
         begin = 0
@@ -310,13 +337,20 @@ class _Gathering:
 
     # ── Putting together ─────────────────────────────────────────────────────────────
 
-    def view(self) -> GatheredView:
-        """The chosen documents as a view of their own."""
+    def view(self, gatherings: Sequence[_Gathering]) -> GatheredView:
+        """The chosen documents as a view of their own, for the questions of *gatherings*."""
         corpus = self._corpus
         ids = [id for part in self._parts for id in part.ids()]
-        steps = self._steps(ids)
-        session = [part.talk[part.pieces.piece[part.taken]] for part in self._parts]
-        whole = Whole(self._totals, self._pieces(), np.concatenate(session))
+        terms = dict.fromkeys(term for one in gatherings for term in one._rarity)
+        steps, pieces = self._steps(ids, terms), self._pieces()
+        wholes = {}
+        for one in gatherings:
+            talk = [
+                its.talk[part.pieces.piece[part.taken]]
+                for part, its in zip(self._parts, one._parts, strict=True)
+            ]
+            whole = Whole(one._totals, pieces, np.concatenate(talk))
+            wholes[(*one._question.terms,)] = whole
         behind = {kind: self._pairs(kind, steps) for kind in corpus.behind}
         rests = {}
         for kind in behind:
@@ -326,13 +360,14 @@ class _Gathering:
         given = {one.name: getattr(corpus, one.name) for one in fields(CorpusView)}
         return GatheredView(
             **given | {"steps": steps, "behind": behind},
-            scored_with=whole,
+            scored_with=wholes,
             eligible=np.concatenate([part.ok[part.taken] for part in self._parts]),
             rests=rests,
-            nearness=self._nearness,
+            looked_for=self._looked_for,
+            nearness={one._question.query: one._nearness for one in gatherings},
         )
 
-    def _steps(self, ids: list[str]) -> StepsView:
+    def _steps(self, ids: list[str], terms: Iterable[str]) -> StepsView:
         corpus, count = self._corpus, len(ids)
         documents: dict[str, tuple[int, ...]] = {}
         for number, id in enumerate(ids):
@@ -367,7 +402,7 @@ class _Gathering:
             vector_documents=owners,
             vector_passages=passages,
             linked=linked,
-            postings=self._postings(),
+            postings=self._postings(terms),
             documents=documents,
             aliases=aliases,
             repeats=repeats,
@@ -389,10 +424,10 @@ class _Gathering:
             columns.append(np.array(ours, np.int32)[back])
         return np.concatenate(columns)
 
-    def _postings(self) -> Postings:
-        """Of the question's terms, as far as what is chosen holds them."""
+    def _postings(self, terms: Iterable[str]) -> Postings:
+        """Of *terms*, as far as what is chosen holds them."""
         postings = {}
-        for term in self._rarity:
+        for term in terms:
             found = [one for part in self._parts if (one := part.posting(term)) is not None]
             if found:
                 documents, counts = map(np.concatenate, zip(*found, strict=True))
@@ -433,7 +468,7 @@ def _other_sides(view: StepsView, chosen: NDArray[Any]) -> NDArray[Any]:
 
 
 class _Read(Postings):
-    """Postings of the terms of one question."""
+    """Postings of the terms of some questions."""
 
     __slots__ = ("_read",)
 

@@ -161,7 +161,9 @@ def hop_zero(
         view = corpus.nodes.get(kind)
         if view is not None and view.count:
             ok = score.eligible_nodes(corpus, kind, filters, steps)
-            near = corpus.nearness.get(kind) if isinstance(corpus, GatheredView) else None
+            near = None
+            if isinstance(corpus, GatheredView):
+                near, ok = corpus.nearness_to(question, kind), ok & corpus.is_whole(kind)
             hits[kind] = scorer.of_nodes(kind, view, ok, near)
             if said is not None and (pairs := corpus.behind.get(kind)) is not None:
                 hits[kind], gain = scorer.with_steps(hits[kind], said, pairs)
@@ -263,6 +265,8 @@ class Search:
     def __post_init__(self) -> None:
         self._asked = asked_in(self.run.request.query)
         self._stored = self.corpus
+        self._questions: list[score.RecallQuestion] = []
+        self._more = set[str]()
         self._value_of = score.value_function(self.config.scoring)
         # Edges are read once. Those to what the corpus does not hold are left out: it is of one
         # revision, the store may have moved on.
@@ -278,7 +282,6 @@ class Search:
             question = await self._embedded(
                 score.ask(request.query, run.trace.tags, request.context)
             )
-        self._question = question
         with run.phase("score"):
             zero = await self._scored(question)
         self.hits = zero.hits
@@ -289,23 +292,33 @@ class Search:
                 await self._take(zero.found)
 
     async def _scored(self, question: score.RecallQuestion) -> HopZero:
-        """Score what is stored; of a large repository what is gathered for *question*."""
-        if isinstance(self._stored, LargeView):
-            try:
-                self.corpus = await self._gathered(question)
-            except DamagedSegment:
-                self._stored = await self.mended()
-                self.corpus = await self._gathered(question)
-            if self.hits:
-                again = partial(hop_zero, self.corpus, self._question, self.run, self.config)
-                self.hits = (await self.threads.run(again)).hits
+        """Score what is stored; of a large repository what is gathered for *question*, too."""
+        self._questions.append(question)
+        await self._gather()
         return await self.threads.run(hop_zero, self.corpus, question, self.run, self.config)
 
-    async def _gathered(self, question: score.RecallQuestion) -> CorpusView:
+    async def _gather(self, more: Iterable[str] = ()) -> None:
+        """Gather, of a large repository, what the questions are answered from, and *more* ids."""
         if not isinstance(self._stored, LargeView):
-            return self._stored
-        known, filters = self.corpus.steps.documents if self.hits else (), self.run.request.filters
-        return await self.threads.run(gathered, self._stored, question, filters, known)
+            return
+        self._more.update(more)
+        try:
+            self.corpus = await self._gathered(self._stored)
+        except DamagedSegment:
+            self._stored = await self.mended()
+            self.corpus = await self._gathered(self._stored)
+        # Those to steps that were not here were left out.
+        self._known_edges_of.clear()
+        if self.hits:
+            first = self._questions[0]
+            again = partial(hop_zero, self.corpus, first, self.run, self.config)
+            self.hits = (await self.threads.run(again)).hits
+
+    async def _gathered(self, stored: CorpusView) -> CorpusView:
+        if not isinstance(stored, LargeView):
+            return stored
+        filters = self.run.request.filters
+        return await self.threads.run(gathered, stored, self._questions, filters, self._more)
 
     async def _embedded(self, question: score.RecallQuestion) -> score.RecallQuestion:
         """Embed the question; without vectors if the embedder fails or hangs."""
@@ -326,12 +339,28 @@ class Search:
         if not routes:
             return 0.0
         await self._load_edges(route.id for route in routes)
+        await self._gather_behind(routes)
         nodes = await self.read_nodes((route.type, route.id) for route in routes)
         targets = self._targets(routes, hop, nodes)
         self.run.trace.found[f"multi_hop {hop}"] = len(targets)
         reached = targets[0].relevance if targets else 0.0
         await self._take(targets[: self.config.recall.max_candidates])
         return reached
+
+    async def _gather_behind(self, routes: Iterable[Found]) -> None:
+        """Gather the steps behind what stands behind *routes*: without these it is not valued."""
+        if not isinstance(self._stored, LargeView):
+            return
+        steps = set[str]()
+        for route in routes:
+            type = BEHIND[route.type]
+            if (hits := self.hits.get(type)) is not None:
+                below = (d for id in self._below.get(route.id, ()) for d in hits.view.of(id))
+                numbers = sorted(below, key=hits.cosines.item)[-MAX_BEHIND:]
+                steps |= self._stored.steps_behind(type, numbers)
+        if more := {id for id in steps - self._more if not self.corpus.steps.of(id)}:
+            await self._gather(more)
+            await self._load_edges(route.id for route in routes)
 
     def _routes(self) -> list[Found]:
         """The best routing nodes above the best seeds, as relevant as these times themselves."""

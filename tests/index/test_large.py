@@ -12,6 +12,7 @@ from postgres_server import ON_POSTGRES
 from segments_kit import few, opened
 
 from mnemo import Config, ErasureReport, Mnemo
+from mnemo.recall import gather
 from mnemo.testing import HashingEmbedder
 
 
@@ -240,3 +241,60 @@ def holding(folder: Path, word: str) -> list[str]:
     """The files that hold *word*."""
     files = (file for file in folder.rglob("*") if file.is_file())
     return [file.name for file in files if word.encode() in file.read_bytes()]
+
+
+async def test_facts_that_were_not_looked_at_do_not_outrank_those_that_were(place, monkeypatch):
+    """A fact is worth what the turn is that it was made of, and names it."""
+    for name, value in (("BEST", 8), ("COARSE", 40), ("TALKS", 2)):
+        monkeypatch.setattr(gather, name, value)
+
+    async def best(repo: Any) -> list[float]:
+        found = await repo.recall("Where does the user live, in which town?", k=10)
+        sources = [source for c in found.candidates for source in c.sources]
+        assert all(source.session_id for source in sources), found.as_text()
+        return [c.score for c in found.candidates]
+
+    async with opened(place) as (_, repo):
+        for number in range(30):
+            session = await repo.start_session("chat", session_id=f"s{number}")
+            for turn in range(3):
+                town = f"{WORDS[(3 * number + turn) % len(WORDS)]}{number}town"
+                await session.append(f"I live in {town}.", "Is that so?")
+            await session.close_and_commit()
+        expected = await best(repo)
+    with few():
+        async with opened(place) as (_, repo):
+            assert len(await sealed(repo)) >= 2
+            assert await best(repo) == pytest.approx(expected, abs=0.01)
+
+
+async def test_a_segment_of_which_only_repeats_are_left_is_searched(place):
+    """Also until a time, which it has none of."""
+    chance = Random(1)
+
+    def said(turns: int) -> list[dict[str, str]]:
+        return [{"role": "user", "content": say(chance)} for _ in range(turns)]
+
+    async def work(session_id: str, steps: int) -> None:
+        session = await repo.start_session("work", session_id=session_id)
+        for _ in range(steps):
+            await session.append(say(chance), say(chance))
+
+    with few():
+        async with opened(place) as (_, repo):
+            await repo.conversation("kept").append(said(72))
+            fed = await repo.start_session("look", session_id="fed")
+            await repo.conversation("kept").feed(fed, from_seq=0)
+            await repo.conversation("gone").append(said(40))
+            await work("w", 20)
+            await repo.conversation("gone").append(said(100))
+            await work("x", 60)
+            await sealed(repo)
+            for forgotten in ({"thread_id": "gone"}, {"session_id": "w"}, {"session_id": "x"}):
+                await repo.forget(**forgotten)
+            await repo.conversation("later").append(said(150))
+            await sealed(repo)
+            large = repo._parts.index._held.large
+            assert any(not len(one) and len(one.batch.repeats) for one in large)
+            for filters in ({}, {"until": datetime.now(UTC)}, {"session_id": "fed"}):
+                assert (await repo.recall("lumir batak", k=5, **filters)).candidates

@@ -263,7 +263,7 @@ def test_what_is_gathered_scores_as_in_the_whole(seed: int, segments: int) -> No
         query = story.words(4) + ["", " where did you say", " how long have I"][number % 3]
         question = ask(query).embedded(story.asked[np.newaxis])
         end = filters.until.timestamp() if filters.until else np.inf
-        some = gathered(large, question, filters, some_of(view, story))
+        some = gathered(large, [question], filters, some_of(view, story))
         chosen = gathered_from(view, some)
         said = chosen["episodic"]
         assert 0 < len(said) < np.count_nonzero(view.steps.alive)
@@ -282,7 +282,7 @@ def test_what_was_gathered_is_found_under_all_its_names() -> None:
     """A step that repeats a message, and its actor are there."""
     story = Story(3)
     view = story.view()
-    some = gathered(large_view(story, 2), ask("word1"), Filters.checked())
+    some = gathered(large_view(story, 2), [ask("word1")], Filters.checked())
     said = gathered_from(view, some)["episodic"]
     assert len(said) == np.count_nonzero(view.steps.alive)
     repeats = {id: steps for id, steps in view.steps.repeats.items() if view.steps.of(id) and steps}
@@ -337,6 +337,22 @@ async def test_nodes_that_are_not_in_memory_are_read_at_once(make_world: Any) ->
 def test_where_nothing_matches_no_step_is_found() -> None:
     """Segments of which nothing was chosen leave none to find."""
     question, filters = ask("word1"), Filters.checked(actor="nobody")
-    some = gathered(large_view(Story(1), 2), question, filters)
+    some = gathered(large_view(Story(1), 2), [question], filters)
     assert not some.steps.count
     assert "episodic" not in {found.type for found in asked(some, question, filters).found}
+
+
+@pytest.mark.usefixtures("few")
+def test_what_is_gathered_for_two_questions_scores_for_both() -> None:
+    """As a plan that is refined asks: each by its own words and vectors."""
+    story = Story(3)
+    view, large = story.view(), large_view(story, 2)
+    questions = [ask(story.words(4)).embedded(story.vector()[np.newaxis]) for _ in range(2)]
+    filters = Filters.checked()
+    some = gathered(large, questions, filters, some_of(view, story))
+    chosen = gathered_from(view, some)
+    for question in questions:
+        everything, found = (asked(one, question, filters) for one in (view, some))
+        for kind, good in complete(view, chosen, np.inf):
+            if kind in everything.hits:
+                same(everything, found, kind, chosen, good)
