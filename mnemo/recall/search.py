@@ -294,10 +294,10 @@ class Search:
     async def _scored(self, question: score.RecallQuestion) -> HopZero:
         """Score what is stored; of a large repository what is gathered for *question*, too."""
         self._questions.append(question)
-        await self._gather()
+        await self._bring()
         return await self.threads.run(hop_zero, self.corpus, question, self.run, self.config)
 
-    async def _gather(self, more: Iterable[str] = ()) -> None:
+    async def _bring(self, more: Iterable[str] = ()) -> None:
         """Gather, of a large repository, what the questions are answered from, and *more* ids."""
         if not isinstance(self._stored, LargeView):
             return
@@ -359,7 +359,7 @@ class Search:
                 numbers = sorted(below, key=hits.cosines.item)[-MAX_BEHIND:]
                 steps |= self._stored.steps_behind(type, numbers)
         if more := {id for id in steps - self._more if not self.corpus.steps.of(id)}:
-            await self._gather(more)
+            await self._bring(more)
             await self._load_edges(route.id for route in routes)
 
     def _routes(self) -> list[Found]:

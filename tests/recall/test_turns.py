@@ -19,6 +19,7 @@ class Watched:
         self._recall = repo._recall
         self._index = self._recall.index
         self._recall.index = self  # type: ignore[assignment]
+        self.mended = self._index.mended
         self._running = 0
         self.most = 0
 
