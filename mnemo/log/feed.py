@@ -96,10 +96,11 @@ $join edges e ON e.repo = p.repo AND e.target = p.no AND e.kind = 'hierarchical'
 $join nodes i ON i.no = e.source AND $also i.repo = e.repo
 WHERE p.repo = ? AND p.id IN $texts ORDER BY i.no
 """
-# Of changesets with one revision the first wrote it, the others wrote nothing.
+# Of changesets with one revision the first wrote it, unless an erasure did; the others wrote
+# nothing, and name nothing. Upkeep never does, but is remembered only where it wrote.
 _CHANGESETS = f"""
 SELECT revision, id FROM changesets WHERE repo = ? AND revision BETWEEN ? AND ?
-ORDER BY {ARRIVAL} DESC
+AND (node_ids <> '[]' OR edge_count > 0 OR id LIKE 'upkeep-%') ORDER BY {ARRIVAL} DESC
 """
 # Most vectors are of steps.
 _OWNERS_OF_VECTORS = (

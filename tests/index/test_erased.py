@@ -30,11 +30,13 @@ from segments_kit import (
     told,
 )
 
+from mnemo import Changeset
 from mnemo.index import at_rest, erased, keeper, segments
 from mnemo.index.erased import leave_put_off, without
 from mnemo.index.large import DERIVED, derived
 from mnemo.index.segments import Batch
 from mnemo.log import feed
+from mnemo.values.feed import FeedCursor
 
 
 @pytest.fixture(params=["file", ON_POSTGRES])
@@ -245,6 +247,18 @@ async def test_what_is_behind_a_damaged_step_is_read_anew(tmp_path):
         await repo.forget(session_id="s0")
         await check_segments(memory)
         await same_as_anew(memory)
+
+
+async def test_what_an_erasure_changed_is_of_no_changeset(place):
+    """One that wrote nothing and has the same revision is not where it is from."""
+    async with opened(place) as (memory, repo):
+        await learn(repo, "bees")
+        steps = await memory._store.graph("r").nodes(types=["episodic"])
+        await repo.delete_nodes([step.id for step in steps])
+        await repo.apply(Changeset())
+        changes = await memory._store.feed("r").changes(FeedCursor())
+        known = {node.type: node.id in changes.origins for node in changes.nodes}
+        assert known == {"tag": True, "semantic": False, "subgoal": False}
 
 
 def test_a_large_batch_loses_what_is_of_a_document():
