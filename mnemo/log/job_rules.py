@@ -194,31 +194,51 @@ def demand_session(tx: TranscriptWriter, session_id: str, needs: Mapping[str, An
     tx.put_job(replace(job, needs=needs).retried(tx.lease_now))
 
 
+def owed_embedding(
+    tx: TranscriptReader, owner: Owner, needs: Mapping[str, Any], *, claims: bool
+) -> tuple[Job | None, Job]:
+    """
+    The embed job, and what it is to be once what has no vector is owed; *claims*: *owner* is to
+    claim it, if it is due and nobody does it. *Raises* ``Conflict``: *needs* another space than
+    that of the repository, whose job stays with those who can do it.
+    """
+    stored, space = tx.job("embed", ""), tx.space
+    if space not in (None, needs["space"]):
+        raise Conflict(f"the repository is of the space {space}, not {needs['space']}")
+    is_able = stored is not None and stored.needs.get("space") == needs["space"]
+    if stored is not None and (is_able or space is None) and _is_at_work(tx, stored, owner):
+        return stored, replace(stored, needs={**stored.needs, "again": True})
+    if stored is None or not is_able:
+        token = 0 if stored is None else stored.token
+        job = Job(kind="embed", subject="", due_at=tx.lease_now, token=token, needs=needs)
+    elif stored.state is JobState.WAITING and not (claims and stored.due_at <= tx.lease_now):
+        return stored, stored
+    else:
+        job = stored.retried(tx.lease_now)
+    return stored, job.claimed(owner.token) if claims else job
+
+
 def demand_embedding(
     tx: TranscriptWriter, owner: Owner, needs: Mapping[str, Any], *, claims: bool
 ) -> tuple[Job, bool]:
-    """
-    Have what has no vector embedded, and give the job and whether *owner* has just claimed it;
-    *claims*: It is to, if the job is due and nobody does it.
-    """
+    """Write ``owed_embedding``; give the job, and whether *owner* has just claimed it."""
+    stored, job = owed_embedding(tx, owner, needs, claims=claims)
+    if job != stored:
+        tx.put_job(job)
+    return job, job.token != (stored.token if stored else 0)
+
+
+def is_owed_in_another_space(tx: TranscriptReader, needs: Mapping[str, Any]) -> bool:
+    """Whether the embed job that is owed is of another space than the repository and *needs*."""
     job = tx.job("embed", "")
-    if job is None or job.needs.get("space") != needs["space"]:
-        token = 0 if job is None else job.token
-        job = Job(kind="embed", subject="", due_at=tx.lease_now, token=token, needs=needs)
-    elif job.state is JobState.RUNNING and _is_at_work(tx, job, owner):
-        if "again" not in job.needs:
-            tx.put_job(replace(job, needs={**job.needs, "again": True}))
-        return job, False
-    elif job.state is JobState.WAITING and not (claims and job.due_at <= tx.lease_now):
-        return job, False
-    job = job.retried(tx.lease_now)
-    job = job.claimed(owner.token) if claims else job
-    tx.put_job(job)
-    return job, claims
+    if job is None or job.state is JobState.DONE or tx.space != needs["space"]:
+        return False
+    return bool(job.needs.get("space") != needs["space"])
 
 
 def _is_at_work(tx: TranscriptReader, job: Job, me: Owner) -> bool:
-    return job.owner == me.token or tx.is_owned_elsewhere(job.owner, me)
+    is_live = job.owner == me.token or tx.is_owned_elsewhere(job.owner, me)
+    return job.state is JobState.RUNNING and is_live
 
 
 def finish_embedding(tx: TranscriptWriter, job: Job, until: FeedCursor) -> None:

@@ -16,7 +16,7 @@ from mnemo.jobs.job_rows import LeaseTime
 from mnemo.log.erase_messages import erase_messages, index_shown, unindex_shown
 from mnemo.log.record_rows import BY_PLACE, LAST_SEQ, OF_THREAD
 from mnemo.log.units import EVERYWHERE, Around, Runs
-from mnemo.protocols import Clock
+from mnemo.protocols import Clock, EmbeddingSpace
 from mnemo.store.codec import decode_list, decode_time, decode_vector, utc_text
 from mnemo.store.engine import OfRepository, thread_lock
 from mnemo.store.rows import (
@@ -105,7 +105,7 @@ class TranscriptReader:
         self, tx: Tx, repo_id: str, now: datetime, lease_time: LeaseTime | None = None
     ) -> None:
         self._tx = tx
-        self._repo, _, _, self._dimensions = repo_row(tx, repo_id)
+        self._repo, _, self._space_name, self._dimensions = repo_row(tx, repo_id)
         self._now = now
         self._lease_time = lease_time
         self._lease_now: datetime | None = None
@@ -123,6 +123,13 @@ class TranscriptReader:
         if self._lease_now is None:
             self._lease_now = self._lease_time(self._tx) if self._lease_time else self._now
         return self._lease_now
+
+    @property
+    def space(self) -> str | None:
+        """Of the repository's vectors; ``None`` before the first."""
+        if self._space_name is None or self._dimensions is None:
+            return None
+        return str(EmbeddingSpace(self._space_name, self._dimensions))
 
     def _number(self, thread_id: str) -> int:
         row = self._row(thread_id)

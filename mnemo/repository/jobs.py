@@ -118,6 +118,7 @@ class Jobs:
             self._work = work
             self._slots.enter(self._parts.repo_id, self.poke, self._config.poll_s)
             if now:
+                self._parts.spans.spawn_apart(self._tasks.spawn, self._take_up)
                 self.poke()
 
     def poke(self) -> None:
@@ -189,10 +190,13 @@ class Jobs:
         kinds, is_here = self._slots.kinds, EMBED in self.running
         free = bool(self._work) and not self.stopped and not is_here
         claims = free and (kinds is None or "embed" in kinds)
-        demand = partial(
-            rules.demand_embedding, owner=self._parts.owner, needs=self._here, claims=claims
-        )
+        given: Any = {"owner": self._parts.owner, "needs": self._here, "claims": claims}
         try:
+            # Each append asks, and few have something to write.
+            stored, job = await self._store.reading(partial(rules.owed_embedding, **given))
+            if job == stored:
+                return job.state is JobState.RUNNING or is_here
+            demand = partial(rules.demand_embedding, **given)
             with anyio.CancelScope(shield=True):
                 job, is_ours = await self._store.writing(demand)
                 if is_ours:
@@ -203,6 +207,12 @@ class Jobs:
             return False
         # What runs here although the claim on it is lost ends soon, and what waits is claimed then.
         return job.state is JobState.RUNNING or is_here
+
+    async def _take_up(self) -> None:
+        """Have what was owed in another space than the repository's be owed in that."""
+        with suppress(MnemoError):  # who opens it next looks again
+            if await self._store.reading(partial(rules.is_owed_in_another_space, needs=self._here)):
+                await self.embed()
 
     # ── The worker ───────────────────────────────────────────────────────────────────
 

@@ -14,6 +14,7 @@ from postgres_server import ON_POSTGRES, execute
 
 from mnemo import Config, Mnemo, Repository
 from mnemo.errors import ModelUnavailable
+from mnemo.log import job_rules
 from mnemo.testing import HashingEmbedder
 from mnemo.values.messages import Message
 
@@ -26,8 +27,8 @@ MANY = 600
 class Noting(HashingEmbedder):
     """It notes the documents, and can be held back from a text on, or fail."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, dimensions: int = 64) -> None:
+        super().__init__(dimensions)
         self.documents: list[str] = []
         self.held_at: str | None = None
         self.is_held, self.go_on = anyio.Event(), anyio.Event()
@@ -272,6 +273,62 @@ async def test_a_job_that_others_ended_meanwhile_begins_here_when_the_old_run_ha
         await until(lambda: (vectors(place), states(place)) == (MANY, ["done"]))
         await until(lambda: not jobs.running)
         assert (slots.running, dict(slots.busy)) == (0, {})
+
+
+async def test_who_is_left_in_the_old_space_takes_no_job_from_the_new_one(place):
+    """The repository moved; what an old process appends is embedded in the new space."""
+    mine, its = Noting(), Noting(32)
+    async with service(place, mine) as old, service(place, its) as new:
+        repo = await old.open_repo("r")
+        await say(repo, range(20))
+        await until(lambda: vectors(place) == 20)
+        await new.reembed("r")
+        moved = await new.open_repo("r")
+        its.held_at = text(20)
+        await say(moved, range(20, MANY))
+        await its.is_held.wait()
+        await until(lambda: states(place) == ["running"])
+        before = rows_of(place, "SELECT token, owner FROM jobs WHERE kind = 'embed'")
+        await say(repo, range(MANY, MANY + 1))
+        assert not await repo._jobs.embed()
+        assert rows_of(place, "SELECT token, owner FROM jobs WHERE kind = 'embed'") == before
+        its.go_on.set()
+        moved._parts.index.poke()
+        await until(lambda: (vectors(place), states(place)) == (MANY + 1, ["done"]))
+        await until(lambda: not moved._jobs.running)
+        assert new._slots.running == 0
+
+
+async def test_who_opens_a_repository_takes_up_what_was_owed_in_another_space(place):
+    """Nobody else could do that job, and it would be on its way for ever."""
+    mine, its = Noting(), Noting(32)
+    async with service(place, mine, background=False) as app:
+        await say(await app.open_repo("r"), range(3))
+        await until(lambda: states(place) == ["waiting"])
+    async with service(place, its, workers=0) as left:
+        await (await left.open_repo("r"))._parts.index.embed_waiting()
+    assert (vectors(place), states(place)) == (3, ["waiting"])
+    async with service(place, its) as other:
+        await (await other.open_repo("r")).settle()
+        await until(lambda: states(place) == ["done"])
+
+
+async def test_appends_that_have_nothing_to_say_of_the_job_write_nothing(place, monkeypatch):
+    """It is owed already: a second transaction of each append would halve their number."""
+    demand, written = job_rules.demand_embedding, []
+
+    def noted(*args: Any, **options: Any) -> Any:
+        written.append(options)
+        return demand(*args, **options)
+
+    monkeypatch.setattr(job_rules, "demand_embedding", noted)
+    async with service(place, Noting(), background=False) as app:
+        repo = await app.open_repo("r")
+        for number in range(20):
+            await say(repo, range(number, number + 1))
+        await until(lambda: states(place) == ["waiting"])
+        await repo._jobs.embed()
+    assert len(written) == 1
 
 
 async def test_an_embedder_that_fails_leaves_the_job_to_others(place):
