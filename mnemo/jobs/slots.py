@@ -25,13 +25,15 @@ class JobSlots:
     """
     Places for jobs that a service runs at once; *most* ``None``: as each repository says.
 
-    *running* hold a place, *busy* of them per repository; *done* ended, *failed* tries did not.
+    *running* are at work, *busy* of them per repository; *done* ended, *failed* tries did not.
+    *embedding* of them embed, which holds no place, as it may take hours; so many places, so many.
     """
 
     def __init__(self, most: int | None = None) -> None:
         self.most = most
         self.kinds: Collection[JobKind] | None = None
         self.running = 0
+        self.embedding = 0
         self.done = 0
         self.failed = 0
         self.busy: Counter[str] = Counter()
@@ -94,10 +96,13 @@ class JobSlots:
 
     def go_on(self) -> None:
         """Have as many that wait for a place look as there are places. A plain call."""
-        free = len(self._waiting) if self.most is None else self.most - self.running
-        for id in tuple(islice(self._waiting, max(0, free))):
+        for id in tuple(islice(self._waiting, self._free(len(self._waiting)))):
             del self._waiting[id]
             self._pokes[id][0]()
+
+    def _free(self, wanted: int) -> int:
+        taken = self.running - self.embedding
+        return wanted if self.most is None else max(0, min(wanted, self.most - taken))
 
     # ── Places ───────────────────────────────────────────────────────────────────────
 
@@ -122,14 +127,27 @@ class JobSlots:
 
     def take(self, repo_id: str, wanted: int) -> int:
         """Take up to *wanted* places; how many it got. If none, it is woken when one is free."""
-        got = wanted if self.most is None else max(0, min(wanted, self.most - self.running))
+        got = self._free(wanted)
         self.running += got
         if not got and repo_id in self._pokes:
             self._waiting[repo_id] = None
         return got
 
-    def end(self, repo_id: str) -> None:
+    @property
+    def may_embed(self) -> bool:
+        """Whether one more job that embeds may be claimed."""
+        return self.most is None or self.embedding < self.most
+
+    def begin(self, repo_id: str, kind: JobKind) -> None:
+        """A job of the repository, whose place is taken, is at work; one that embeds frees it."""
+        self.busy[repo_id] += 1
+        if kind == "embed":
+            self.embedding += 1
+            self.go_on()
+
+    def end(self, repo_id: str, kind: JobKind = "extract") -> None:
         """A job of the repository has ended."""
+        self.embedding -= kind == "embed"
         self.busy[repo_id] -= 1
         if not self.busy[repo_id]:
             del self.busy[repo_id]

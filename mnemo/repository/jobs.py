@@ -232,16 +232,21 @@ class Jobs:
         except MnemoError as error:
             log.warning("jobs are looked for again: %s", error)
 
+    @property
+    def _free(self) -> int:
+        """Places of this repository; the job that embeds has none."""
+        return self._most - len(self.running.keys() - {EMBED})
+
     async def _round(self) -> float:
         """Start what is due and there is room for; seconds until the next look is worth it."""
-        if len(self.running) >= self._most:
+        if self._free <= 0:
             return math.inf  # who ends pokes
         pause_s = await self._store.reading(self._pause)
         if pause_s:
             self._slots.go_on()
             return pause_s
         await self._let_writes_go_first()
-        places = self._slots.take(self._parts.repo_id, self._most - len(self.running))
+        places = self._slots.take(self._parts.repo_id, self._free)
         return 0 if places and await self._claim(places) == places else math.inf
 
     async def _let_writes_go_first(self) -> None:
@@ -272,7 +277,8 @@ class Jobs:
         kinds, needs = self._slots.kinds, {**self._here, **job.needs}
         known = {None, *PROFILES, self._carried.get("profile")}
         able = needs["space"] == self._here["space"] and needs.get("profile") in known
-        return able and (kinds is None or job.kind in kinds)
+        may = job.kind != "embed" or self._slots.may_embed
+        return able and may and (kinds is None or job.kind in kinds)
 
     def _is_free(self, job: Job) -> bool:
         return self._is_for_us(job) and job.key not in self.running
@@ -290,7 +296,7 @@ class Jobs:
             self._slots.give_back(1)
             return
         self.running[job.key] = ()
-        self._slots.busy[self._parts.repo_id] += 1
+        self._slots.begin(self._parts.repo_id, job.kind)
         self._tasks.spawn(self._run_one, job)
 
     async def _run_one(self, job: Job) -> None:
@@ -309,7 +315,7 @@ class Jobs:
                         await self._note(note)
             finally:
                 del self.running[job.key]
-                self._slots.end(self._parts.repo_id)
+                self._slots.end(self._parts.repo_id, job.kind)
                 self.pulse()
                 self.poke()
 

@@ -70,6 +70,19 @@ def test_one_that_finds_no_place_is_woken_for_the_next():
     assert repos["b"].jobs == 0
 
 
+def test_a_job_that_embeds_holds_no_place():
+    """As many of them as there are places; whoever waits is woken."""
+    slots, repos = of(1, a=1, b=1)
+    assert slots.take("c", 1)
+    slots.wake("ab")
+    slots.begin("c", "embed")
+    assert ([repo.jobs for repo in repos.values()], slots.may_embed) == ([0, 1], False)
+    slots.end("c", "embed")
+    assert ([repo.jobs for repo in repos.values()], slots.may_embed) == ([0, 1], True)
+    slots.end("a")
+    assert (repos["b"].jobs, slots.running) == (0, 1)
+
+
 def test_without_a_bound_all_are_woken():
     """Only those that are open here."""
     slots, repos = of(None, a=1, b=1)

@@ -331,6 +331,24 @@ async def test_appends_that_have_nothing_to_say_of_the_job_write_nothing(place, 
     assert len(written) == 1
 
 
+@pytest.mark.parametrize(("workers", "parallel"), [(1, 4), (None, 1)])
+async def test_what_is_said_is_extracted_while_a_backlog_is_embedded(place, workers, parallel):
+    """One place is enough, of the service or of the repository."""
+    mine = Noting()
+    mine.held_at = text(0)
+    places = Config(extraction={"max_parallel": parallel})
+    async with service(place, mine, workers=workers) as memory:
+        repo = await memory.open_repo("r", config=places)
+        await say(repo, range(MANY))
+        await mine.is_held.wait()
+        await until(lambda: repo._jobs.running)
+        with anyio.fail_after(20):
+            await repo.remember("I work as a nurse.", thread_id="u", wait=True)
+        assert [*repo._jobs.running] == [("embed", "")]
+        mine.go_on.set()
+        await until(lambda: (memory._slots.running, memory._slots.embedding) == (0, 0))
+
+
 async def test_an_embedder_that_fails_leaves_the_job_to_others(place):
     """It is put back, and never dead; another worker does it."""
     mine, its, third = Noting(), Noting(), Noting()
