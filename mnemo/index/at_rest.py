@@ -112,9 +112,14 @@ def large_segment(
     return head, packed(head, {"steps": batch}, findable=True), stay
 
 
-def shed(corpus: Corpus, large: Sequence[Sealed], until: FeedCursor) -> None:
-    """Keep of the steps and messages those alone that came after *until*, where *large* ends."""
+def shed(corpus: Corpus, large: Sequence[Sealed], before: FeedCursor, until: FeedCursor) -> None:
+    """
+    Keep of the steps and messages those alone that came after *until*, where *large* ends, and
+    steps that took the place of messages: up to *before*, where they ended until now.
+    """
     steps, numbers = corpus.steps, _since(corpus, "steps", until)["steps"]
+    living, new = (_since(corpus, "steps", one)["steps"] for one in (_START, before))
+    numbers = np.union1d(numbers, np.setdiff1d(living, new))
     batch = _steps(corpus, numbers, until, replace(until, step=_LAST))
     rows, owners, passages = steps.view().vectors_of(numbers)
     known = {}

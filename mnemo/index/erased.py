@@ -43,6 +43,12 @@ Documents of the segments that one call writes again, 20 µs each, while other w
 behind them the background makes anew of rows, 100 µs each.
 """
 
+ALONE = 8
+"""
+Of so many documents of a large segment one may be a step that took the place of a message: it is
+held in memory, until the segment is made anew.
+"""
+
 MOST_WAITING = 64
 """Expired messages that may wait in segments: at each append one expires, or several."""
 
@@ -132,7 +138,7 @@ _OWED = "SELECT repo FROM segments WHERE chain = 'expired' LIMIT 64"
 _HAVE_STEPS = """
 SELECT 1 FROM messages m $join threads t ON t.no = m.thread AND $also t.repo = m.repo
 $join steps p ON p.repo = m.repo AND p.thread = t.id AND p.message = m.id AND p.gone = 0
-WHERE $also m.repo = ? AND m.no IN $numbers LIMIT 1
+WHERE $also m.repo = ? AND m.no IN $numbers AND p.ordinal > ? LIMIT 1
 """
 _DROP = "DELETE FROM segments WHERE repo = ? AND chain = ? AND no = ?"
 _CHANGED = """
@@ -159,7 +165,8 @@ def leave_segments(tx: Tx, repo: int, ids: Sequence[str], expired: bool = False)
     rows = tx.run(_SEGMENTS, (repo,)).fetchall()
     waiting = [id for (id,) in tx.run(_WAITING, (repo,))]  # with *ids*, if there are others
     may_wait = expired and bool(rows) and max(len(ids), len(waiting)) < MOST_WAITING
-    if may_wait and not _have_steps(tx, repo, ids):
+    large = [_end(until).step for chain, _, _, until, _, digest in rows if digest is not None]
+    if may_wait and not _have_steps(tx, repo, ids, large[-1] if large else 0):
         if not waiting:
             tx.run(_WAIT, (b"", b"", repo, len(ids) - 1))
         return
@@ -178,10 +185,10 @@ def leave_put_off(tx: Tx) -> bool:
     return bool(repos)
 
 
-def _have_steps(tx: Tx, repo: int, ids: Iterable[str]) -> bool:
-    """Whether steps repeat one of these messages, which would take its place."""
+def _have_steps(tx: Tx, repo: int, ids: Iterable[str], after: int) -> bool:
+    """Whether steps behind *after* repeat one of these messages, which would take its place."""
     numbers = listed(no for id in ids if (no := document_number(id)) is not None)
-    return tx.run(_HAVE_STEPS, (repo, numbers)).fetchone() is not None
+    return tx.run(_HAVE_STEPS, (repo, numbers, after)).fetchone() is not None
 
 
 class _Leaving:
@@ -203,7 +210,7 @@ class _Leaving:
                 if self._left < 0:
                     raise ValueError("too much of it is erased at once")
                 head, batches = unpacked(bytes_of(self._tx, self._repo, chain, no))
-                left = self._left_of(head, batches, wanted)
+                left = self._left_of(head, batches, wanted, digest is not None)
             except UNDECODABLE as error:
                 log.info("a part of the index is to be made anew: %s", error)
                 self._tx.run(DROP_FROM, (self._repo, chain, no))
@@ -224,22 +231,20 @@ class _Leaving:
         """Ids of which something may have to go."""
         if chain == "steps":
             return self._ids
-        try:
-            end = FeedCursor(**decode_object(rows[-1][2])).revision
-        except UNDECODABLE:
-            end = 0
-        changed = self._tx.run(_CHANGED, (self._repo, end)).fetchall()
+        changed = self._tx.run(_CHANGED, (self._repo, _end(rows[-1][2]).revision)).fetchall()
         repeated = self._tx.run(_REPEATED, (self._repo, listed(self._ids))).fetchall()
         return self._ids.union(
             (id for (id,) in changed), (message_document(no) for (no,) in repeated)
         )
 
-    def _left_of(self, head: Head, batches: Batches, wanted: set[str]) -> Batches:
+    def _left_of(self, head: Head, batches: Batches, wanted: set[str], large: bool) -> Batches:
         """*batches* without what leaves. *Raises* ``ValueError``: they are to be made anew."""
         if head.chain == "steps":
-            for step, message, *_ in batches["steps"].repeats:
-                if message in wanted and step not in wanted:
+            steps = batches["steps"]
+            if any(message in wanted and step not in wanted for step, message, *_ in steps.repeats):
+                if not large:
                     raise ValueError("a step takes the place of the message that it repeats")
+                batches = {"steps": _alone(steps, wanted)}
             return without(batches, wanted)
         ids = (id for batch in batches.values() for id in batch.names["ids"])
         touched = wanted.intersection(ids).union(
@@ -249,6 +254,22 @@ class _Leaving:
         if self._tx.run(_UNCHANGED, (self._repo, others, head.until.revision)).fetchone():
             raise ValueError("what is behind a node has changed, and not the node")
         return without(batches, self._ids | touched)
+
+
+def _end(until: Any) -> FeedCursor:
+    """Where a segment ends; one that is damaged, at the beginning."""
+    try:
+        return FeedCursor(**decode_object(until))
+    except UNDECODABLE:
+        return FeedCursor()
+
+
+def _alone(batch: Batch, ids: Collection[str]) -> Batch:
+    """*batch*, steps that repeat one of *ids* without it. *Raises* ``ValueError``: too many do."""
+    repeats = [(s, "" if message in ids else message, *of) for s, message, *of in batch.repeats]
+    if ALONE * sum(not message for _, message, *_ in repeats) > len(batch):
+        raise ValueError("many steps take the place of the messages that they repeat")
+    return replace(batch, repeats=repeats)
 
 
 def _may_name(named: Any, marks: NDArray[np.uint32]) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -42,6 +42,7 @@ from mnemo.store.rows import chunks
 from mnemo.values.changeset import Revision
 from mnemo.values.feed import NO_VECTORS
 from mnemo.values.graph import NodeType, Vector
+from mnemo.values.steps import Step
 from mnemo.values.vectors import VectorCache
 
 log = logging.getLogger("mnemo")
@@ -290,9 +291,24 @@ class RepositoryIndex(Embedding):
         ):
             self._start_again()
             return False
+        await self._read_alone()
         await self._threads.run(self._show, self._view.revision)
         self._held.unlisted = False
         return True
+
+    async def _read_alone(self) -> None:
+        """Read the steps that took the place of messages in large segments."""
+        alone = await self._threads.run(self._held.alone)
+        for ids in chunks([*alone], KEYS):
+            steps = await self.feed.steps(ids)
+            await self._threads.run(self._add_steps, [*steps.values()])
+            self._held.by_key = True
+
+    def _add_steps(self, steps: Sequence[Step]) -> None:
+        breather = Breather()
+        for step in sorted(steps, key=lambda step: step.ordinal):
+            for side in step_sides(step, agent_name=self.agent_name):
+                self._corpus.add_side(side, breather)
 
     async def _keep_large(self) -> bool:
         """Keep large segments of what a long reading has brought; False: begin anew."""
@@ -333,6 +349,7 @@ class RepositoryIndex(Embedding):
             self._start_again()
         try:
             self._cursor = await self._keeper.take_up(self._held, self._threads)
+            await self._read_alone()
         except (StoreError, DamagedSegment):
             raise
         except Exception as error:

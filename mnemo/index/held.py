@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mnemo.index.corpus import OBJECT
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.large import Sealed
-from mnemo.index.segments import Chain, Kept
+from mnemo.index.segments import Chain, Kept, Repeats
 from mnemo.protocols import FeedCursor
 from mnemo.runtime.clock import Breather
 from mnemo.values.changeset import Revision
@@ -78,6 +78,15 @@ class Held:
         self.gone.update(ids)
         self.large = tuple(one.without(ids) for one in self.large)
         self.unlisted = bool(self.large)
+
+    def alone(self) -> set[str]:
+        """Steps that large segments name, and are to be read: what they repeat is gone."""
+        found = set[str]()
+        for one in self.large:
+            if isinstance(repeats := one.batch.repeats, Repeats):
+                places = repeats.messages.find_all([*self.gone, ""])[1]
+                found.update(repeats.steps.some(places))
+        return found - self.gone - self.corpus.steps.documents.keys()
 
     @property
     def nbytes(self) -> int:

@@ -140,7 +140,7 @@ class Keeper:
         return _large(await self.segments.kept("steps")) == (*large,)
 
     def _set(self, held: Held, large: Sequence[Sealed], listed: Sequence[Kept]) -> None:
-        at_rest.shed(held.corpus, large, large[-1].head.until)
+        at_rest.shed(held.corpus, large, held.end, large[-1].head.until)
         held.large, held.listed = (*large,), (*listed,)
         held.sealed.pop("steps", None)
 

@@ -279,6 +279,7 @@ class Batch:
             all documents, end to end. Numbers of names count within *names*.
         names: Kind of name → the names; ``ids`` has one for each document.
         repeats: Steps that are found as a message's document: id, message's id, session, ordinal.
+            In large segments those whose message is gone stand alone: its id is empty.
     """
 
     columns: Mapping[str, NDArray[Any]]

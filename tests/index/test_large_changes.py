@@ -14,10 +14,10 @@ from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from postgres_server import ON_POSTGRES
 from schedule_kit import ACTS, Schedule
-from segments_kit import few, holding, index_of, message, opened, segments_in, tell
+from segments_kit import collect, few, holding, index_of, message, opened, segments_in, tell
 
 from mnemo import StoreError
-from mnemo.index import at_rest, keeper, segments
+from mnemo.index import at_rest, erased, keeper, segments
 from mnemo.index.held import NOTHING
 from mnemo.index.large import LargeView
 
@@ -354,3 +354,36 @@ async def test_what_was_let_go_is_not_sealed(place):
         assert not index.is_held
         assert not NOTHING.large
         await same_as_in_memory(index, memory)
+
+
+@pytest.mark.usefixtures("many")
+async def test_steps_take_the_place_of_expired_messages_beside_large_segments(place, monkeypatch):
+    """At once, where these wait in segments and where they have left them; the segments stay."""
+    monkeypatch.setattr(erased, "MOST_WAITING", 2)
+    monkeypatch.setattr(erased, "ALONE", 2)
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 6)
+        fed = await repo.start_session("look", session_id="fed")
+        await repo.conversation("t").feed(fed, from_seq=0)
+        await collect(repo, "own", 2)
+        index, other = (index_of(memory, kept=True) for _ in range(2))
+        await index.catch_up()
+        await tell(repo, 6, 30)
+        await index.embed_waiting()
+        await index.seal()
+        await other.catch_up()
+        large = len(index._held.large)
+        assert sum(len(one.batch.repeats) for one in index._held.large) == 6
+        store = memory._store.transcript("r")
+        for seq in range(3):
+            await store.writing(lambda tx, seq=seq: tx.erase("t", [seq]))
+            for one in (index, other, index_of(memory, kept=True)):
+                await one.catch_up()
+                assert len(one._held.large) == large
+                await same_as_in_memory(one, memory)
+        await tell(repo, 30, 50)
+        await index.embed_waiting()
+        await index.seal()
+        assert len(index._held.large) > large
+        for one in (index, other, index_of(memory, kept=True)):
+            await same_as_in_memory(one, memory)

@@ -310,7 +310,7 @@ WHERE f.repo = 1 AND f.id IN $texts"""
 @pytest.mark.parametrize(
     ("statement", "values", "is_named"),
     [
-        (_HAVE_STEPS, [1, "[]"], False),
+        (_HAVE_STEPS, [1, "[]", 0], False),
         (FOR_A_FEW.format("JOIN"), ["[]"], True),
         (FOR_A_FEW.format("$join"), ["[]"], False),
         ("SELECT id FROM nodes WHERE repo = 1", [], False),
