@@ -27,7 +27,8 @@ from mnemo.store.postgres.connection import (
     closed_on_error,
     translated,
 )
-from mnemo.store.postgres.schema import PARTITIONS, migrate
+from mnemo.store.postgres.planner import analyse
+from mnemo.store.postgres.schema import PARTED, PARTITIONS, migrate
 from mnemo.store.postgres.scrub import is_clean, scrub
 from mnemo.store.postgres.writer import CommitInDoubt, Commits, Writer, locking
 from mnemo.store.schema import VERSION
@@ -80,6 +81,8 @@ T = TypeVar("T")
 # Reads are short; more threads than this only wait for the interpreter.
 _READERS = 4
 _LISTEN_AGAIN_S = 5.0
+_LOOK_S, _MOST_LOOK_S, _AFTER_ERROR_S = 10.0, 60.0, 600.0
+"""Between looks for tables that have grown: twice as long after each one that finds none."""
 # What many others write is looked for as often as what one does.
 _BETWEEN_WAKINGS_S = 0.02
 _MOST_IDLE_MS = 180_000
@@ -322,22 +325,46 @@ class PostgresEngine:
                 connection.close()
 
     async def tend(self, woken: Callable[[], None]) -> Never:
-        """Listen for jobs, which no pooler lets through; the server vacuums by itself."""
+        """Listen for jobs and have grown tables analysed; the server vacuums by itself."""
         writer, self._woken = self._opened(), woken
-        if self._is_pooled:
-            await anyio.sleep_forever()
+        while True:  # mypy takes the group for one that may end.
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._listen, writer, woken)
+                tasks.start_soon(self._keep_analysed)
 
+    async def _listen(self, writer: Writer, woken: Callable[[], None]) -> None:
         def told() -> None:
             self.is_told = True
             woken()
 
-        while True:
+        while not self._is_pooled:  # No pooler lets notices through.
             try:
                 await listen(self._connect, self._address.schema, writer.is_own, told)
             except StoreError as error:
                 self.is_told = False
                 log.info("jobs of other processes are found by looking for them: %s", error)
             await anyio.sleep(_LISTEN_AGAIN_S)
+
+    async def _keep_analysed(self) -> None:
+        pause = _LOOK_S
+        while True:
+            await anyio.sleep(pause)
+            pause = min(2 * pause, _MOST_LOOK_S)
+            try:
+                for _ in PARTED:
+                    if not await anyio.to_thread.run_sync(
+                        self._analyse, limiter=self._limiter, abandon_on_cancel=True
+                    ):
+                        break
+                    pause = _LOOK_S
+            except StoreError as error:
+                pause = _AFTER_ERROR_S
+                log.info("tables are analysed at the next look: %s", error)
+
+    def _analyse(self) -> bool:
+        assert self._pool is not None
+        with translated("analysing tables"), self._pool.connection() as connection:
+            return analyse(connection, self._address.schema)
 
 
 def _refuse_unfit(connection: Connection) -> None:
