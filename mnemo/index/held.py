@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from mnemo.index.corpus import OBJECT
 from mnemo.index.corpus_writer import Corpus
+from mnemo.index.erased import MOST_WAITING
 from mnemo.index.large import Sealed
 from mnemo.index.segments import Chain, Kept, Repeats
 from mnemo.protocols import FeedCursor
@@ -61,8 +62,8 @@ class Held:
         self.sealed: dict[Chain, int] = {}
         self.large: tuple[Sealed, ...] = ()
         self.listed: tuple[Kept, ...] = ()
-        self.gone: set[str] = set()
-        """What has left recall, and may still be in large segments."""
+        self.gone: deque[str] = deque(maxlen=MOST_WAITING)
+        """What has left recall last: of it may still be in large segments what waits there."""
         self.unlisted = False
         """Whether large segments are to be looked up, as they may be others now."""
         self.by_key = False
@@ -75,7 +76,7 @@ class Held:
     def remove(self, ids: Sequence[str]) -> None:
         """Have nothing of *ids* found, which may stand in large segments for a while."""
         self.corpus.remove(ids)
-        self.gone.update(ids)
+        self.gone.extend(ids)
         self.large = tuple(one.without(ids) for one in self.large)
         self.unlisted = bool(self.large)
 
@@ -86,7 +87,7 @@ class Held:
             if isinstance(repeats := one.batch.repeats, Repeats):
                 places = repeats.messages.find_all([*self.gone, ""])[1]
                 found.update(repeats.steps.some(places))
-        return found - self.gone - self.corpus.steps.documents.keys()
+        return found.difference(self.gone) - self.corpus.steps.documents.keys()
 
     @property
     def nbytes(self) -> int:

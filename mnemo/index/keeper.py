@@ -113,7 +113,7 @@ class Keeper:
                 after = opened[-1].head.until if opened else FeedCursor()
                 if sealed.head.reading != self._large_reading or sealed.head.after != after:
                     break
-                sealed = sealed.without([*held.gone])
+                sealed = await threads.run(sealed.without, [*held.gone])
             opened.append(sealed)
         return opened
 

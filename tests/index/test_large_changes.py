@@ -387,3 +387,22 @@ async def test_steps_take_the_place_of_expired_messages_beside_large_segments(pl
         assert len(index._held.large) > large
         for one in (index, other, index_of(memory, kept=True)):
             await same_as_in_memory(one, memory)
+
+
+@pytest.mark.usefixtures("many")
+async def test_few_of_those_gone_are_remembered(place):
+    """Expired ones that wait in segments are among them, also of who maps these only later."""
+    async with opened(place) as (memory, repo):
+        late = index_of(memory, kept=True)
+        index = await sealing(memory, repo, 100)
+        await late.catch_up()
+        ids = await messages_of(repo)
+        await repo.forget(message_ids=ids[:70], thread_id="t")
+        store = memory._store.transcript("r")
+        await store.writing(lambda tx: tx.erase("t", [75]))
+        for one in (index, late):
+            await one.catch_up()
+            await one.seal()
+            assert len(one._held.large) >= 2
+            assert len(one._held.gone) <= erased.MOST_WAITING
+            await same_as_in_memory(one, memory)
