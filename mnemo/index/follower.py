@@ -318,6 +318,7 @@ class RepositoryIndex(Embedding):
         try:
             known = self._cursor, self._number, self._threads
             if await keeper.keep_large(self._held, *known):
+                self._count()
                 return True
         except StoreError as error:
             log.info("columns are not kept: %s", error)
@@ -385,6 +386,7 @@ class RepositoryIndex(Embedding):
                 self._start_again()
             elif self._held is held and held.large is not large:
                 await self._threads.run(self._show, self._view.revision)
+                self._count()
 
     def _show(self, revision: Revision) -> None:
         """Let readers find what is new."""

@@ -406,3 +406,15 @@ async def test_few_of_those_gone_are_remembered(place):
             assert len(one._held.large) >= 2
             assert len(one._held.gone) <= erased.MOST_WAITING
             await same_as_in_memory(one, memory)
+
+
+@pytest.mark.usefixtures("many")
+async def test_what_is_sealed_counts_in_memory_no_more(place):
+    """At once."""
+    async with opened(place) as (memory, repo):
+        index = index_of(memory, kept=True)
+        await tell(repo, 0, 200)
+        await index.embed_waiting()
+        await index.seal()
+        assert len(index._held.large) >= 2
+        assert index.statistics().bytes == index._held.nbytes
