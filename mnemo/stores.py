@@ -12,7 +12,7 @@ from mnemo.config import IndexConfig, StoreConfig
 from mnemo.erasure.erase import scrubbed
 from mnemo.erasure.repositories import delete_repository, repository_records
 from mnemo.graph.graph import StoredGraph
-from mnemo.index.erased import leave_put_off, leave_segments
+from mnemo.index.erased import leave_put_off, leave_segments, owing_segments
 from mnemo.index.files import SegmentFolder
 from mnemo.index.segments import StoredSegments
 from mnemo.items.item_rows import EXPIRING, StoredItems
@@ -36,6 +36,7 @@ from mnemo.store.engine import (
     PUT_OFF,
     ManagedEngine,
     OfRepository,
+    PutOff,
     repository_locks,
 )
 from mnemo.store.postgres.caches import CacheLease
@@ -47,7 +48,7 @@ from mnemo.values.journal import Opening, Owner, RepositoryRecord
 
 P = TypeVar("P", bound=OfRepository)
 LEAVING.append(leave_segments)
-PUT_OFF.append(leave_put_off)
+PUT_OFF.append(PutOff(owing_segments, leave_put_off))
 
 
 class Part(Generic[P]):

@@ -29,7 +29,7 @@ from mnemo.index.segments import (
     unpacked,
 )
 from mnemo.store.codec import decode_object
-from mnemo.store.rows import UNDECODABLE, listed
+from mnemo.store.rows import UNDECODABLE, listed, repo_row
 from mnemo.store.tx import Tx
 from mnemo.values.feed import FeedCursor, document_number, message_document
 
@@ -134,7 +134,9 @@ SELECT r.node_id FROM segments s $join removals r ON r.repo = s.repo AND r.seq >
 WHERE s.repo = ? AND s.chain = 'expired'
 """
 _DONE = "DELETE FROM segments WHERE repo = ? AND chain = 'expired'"
-_OWED = "SELECT repo FROM segments WHERE chain = 'expired' LIMIT 64"
+_OWED = """
+SELECT r.id FROM segments s $join repos r ON r.no = s.repo WHERE s.chain = 'expired'
+"""
 _HAVE_STEPS = """
 SELECT 1 FROM messages m $join threads t ON t.no = m.thread AND $also t.repo = m.repo
 $join steps p ON p.repo = m.repo AND p.thread = t.id AND p.message = m.id AND p.gone = 0
@@ -170,19 +172,20 @@ def leave_segments(tx: Tx, repo: int, ids: Sequence[str], expired: bool = False)
         if not waiting:
             tx.run(_WAIT, (b"", b"", repo, len(ids) - 1))
         return
-    if waiting:
-        tx.run(_DONE, (repo,))
+    tx.run(_DONE, (repo,))
     leaving = _Leaving(tx, repo, {*ids, *waiting})
     for chain, of_chain in groupby(rows, itemgetter(0)):
         leaving.leave(chain, [row[1:] for row in of_chain])
 
 
-def leave_put_off(tx: Tx) -> bool:
-    """Take what waits out of the segments of some repositories; whether more may wait."""
-    repos = tx.run(_OWED).fetchall()
-    for (repo,) in repos:
-        leave_segments(tx, repo, ())
-    return bool(repos)
+def owing_segments(tx: Tx) -> list[str]:
+    """The ids of the repositories in whose segments something waits to leave."""
+    return [id for (id,) in tx.run(_OWED)]
+
+
+def leave_put_off(tx: Tx, repo_id: str) -> None:
+    """Take what waits out of the segments of a repository."""
+    leave_segments(tx, repo_row(tx, repo_id)[0], ())
 
 
 def _have_steps(tx: Tx, repo: int, ids: Iterable[str], after: int) -> bool:

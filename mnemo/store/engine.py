@@ -7,7 +7,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +15,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Never, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Never, Protocol, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -110,8 +110,24 @@ class Staging(Protocol):
         """Run *work* as ``Engine.writing`` does, with the staged tables in sight."""
 
 
-PUT_OFF: list[Callable[[Tx], bool]] = []
-"""What rooms above this one do not erase at once, but before a scrub; True: call it again."""
+class PutOff(NamedTuple):
+    """What a room above this one does not erase at once, but before a scrub."""
+
+    owing: Callable[[Tx], Sequence[str]]
+    """Gives the ids of the repositories that have some."""
+    pay: Callable[[Tx, str], None]
+    """Erases that of one of them."""
+
+
+PUT_OFF: list[PutOff] = []
+
+
+async def pay_put_off(writing: Callable[..., Awaitable[Any]]) -> None:
+    """Erase what was put off, by ``Engine.writing``: each repository by itself."""
+    for owing, pay in PUT_OFF:
+        while ids := await writing(owing, locks=OWNERS):
+            for id in ids:
+                await writing(lambda tx, pay=pay, id=id: pay(tx, id), locks=repository_locks(id))
 
 
 class Engine(Protocol):
@@ -384,7 +400,11 @@ class GroupWriter(ABC):
                     for unit in units:
                         self._run_outside(unit)
                 else:
-                    self._write(units)
+                    try:
+                        self._write(units)
+                    except Exception as error:  # whoever waits for the thread is told
+                        for unit in units:
+                            unit.result = error
                 self._wake(units)
             # Let the callers of this batch hand over what they do next, if others wait already:
             # else the two groups commit in turns, and half of all callers share a commit.

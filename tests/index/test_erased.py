@@ -32,10 +32,13 @@ from segments_kit import (
 
 from mnemo import Changeset
 from mnemo.index import at_rest, erased, keeper, segments
-from mnemo.index.erased import leave_put_off, without
+from mnemo.index.erased import without
 from mnemo.index.large import DERIVED, derived
 from mnemo.index.segments import Batch
 from mnemo.log import feed
+from mnemo.store.engine import pay_put_off
+from mnemo.store.rows import repo_number
+from mnemo.store.tx import Tx
 from mnemo.values.feed import FeedCursor
 
 
@@ -82,14 +85,14 @@ async def test_whatever_is_erased_segments_say_what_the_rows_say(begun, acts):
             if act[0].startswith(ERASING):
                 await same_as_anew(memory)
                 if act[0] != "expire":
-                    await memory._store.engine.writing(leave_put_off)
+                    await pay_put_off(memory._store.engine.writing)
                     await check_segments(memory)
         for _ in range(2):
             await schedule.index.run()
         # Whoever goes on knows changesets by which it read what is left, also forgotten ones.
         goes_on, anew = schedule.index, index_of(memory, kept=False)
         assert await told(goes_on, origins=False) == await told(anew, origins=False)
-        await memory._store.engine.writing(leave_put_off)
+        await pay_put_off(memory._store.engine.writing)
         await check_segments(memory)
         await same_as_anew(memory)
 
@@ -200,6 +203,21 @@ async def test_what_expires_at_each_append_waits_for_more(place, monkeypatch):
         assert [row[1] for row in segments_in(place)] == [4, 8, 8, 8, 4]
         await check_segments(memory)
         await same_as_anew(memory)
+
+
+async def test_a_mark_behind_which_nothing_waits_goes(place):
+    """Whatever left it there: a scrub ends."""
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 2)
+
+        def mark(tx: Tx) -> None:
+            values = (repo_number(tx, "r"), "expired", b"", b"")
+            tx.run("INSERT INTO segments VALUES (?, ?, 99, 0, 0, '', ?, NULL, ?)", values)
+
+        await memory._store.engine.writing(mark)
+        with anyio.fail_after(30):
+            await pay_put_off(memory._store.engine.writing)
+        assert segments_in(place) == []
 
 
 async def test_a_step_that_takes_the_place_of_a_message_is_read_anew(place):

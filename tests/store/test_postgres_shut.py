@@ -1,19 +1,25 @@
 """An erasure holds up its own repository alone, and nobody there for ever."""
 
+import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 
 import anyio
 import pytest
-from postgres_server import execute
+from postgres_server import execute, postgres_store
 
 from mnemo import Config, Mnemo, Repository
 from mnemo.errors import ConfigError
 from mnemo.maintenance import reembed
+from mnemo.store.engine import pay_put_off, repository_locks, session_lock
 from mnemo.store.postgres.connection import Address
-from mnemo.store.rows import found_repo
+from mnemo.store.postgres.writer import Writer
+from mnemo.store.rows import found_repo, repo_number
 from mnemo.store.tx import Tx
+from mnemo.stores import PostgresStore
 from mnemo.testing import HashingEmbedder
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
@@ -156,6 +162,122 @@ async def test_nobody_starves(services):
     for place, count in enumerate(counts):
         found = await repos[0].conversation(f"t{place}").history()
         assert [message.text for message in found] == [f"number {n}" for n in range(count)]
+
+
+@pytest.fixture
+async def stores(postgres_url: str) -> AsyncIterator[list[PostgresStore]]:
+    """Two stores over one database, without anything that writes by itself."""
+    found = [postgres_store(postgres_url, busy_timeout_s=PATIENCE_S) for _ in range(2)]
+    async with AsyncExitStack() as stack:
+        for store in found:
+            await store.open()
+            stack.push_async_callback(store.aclose)
+        yield found
+
+
+@pytest.mark.parametrize("merged", [False, True])
+async def test_two_services_do_not_wait_for_each_other(stores, caplog, merged):
+    """Whatever comes first in their batches, they count on in repositories in one order."""
+    numbers: dict[str, int] = {}
+
+    def make(tx: Tx) -> None:
+        numbers.update((id, repo_number(tx, id)) for id in "ba")
+
+    def count(tx: Tx, ids: list[str]) -> list[str]:
+        time.sleep(0.1 * merged)
+        tx.dialect.reserve(tx, "steps", {numbers[id]: 1 for id in ids})
+        return ids
+
+    def count_slowly(tx: Tx, id: str) -> None:
+        tx.dialect.reserve(tx, "steps", {numbers[id]: 1})
+        time.sleep(0.4)
+
+    async def write_both(store: PostgresStore, order: str) -> None:
+        gate, name = Held(), f"s{order}"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(
+                partial(store.engine.writing, lambda tx: gate.wait(), locks=[("owner", name)])
+            )
+            await gate.met()
+            for id in order:
+                write = partial(store.engine.writing, partial(count_slowly, id=id))
+                if merged and order == "ba":
+                    write = partial(store.engine.merging, count, id)
+                tasks.start_soon(partial(write, locks=[session_lock(id, name)]))
+            await anyio.wait_all_tasks_blocked()
+            gate.released.set()
+
+    await stores[0].engine.writing(make, locks=[("graph", "a"), ("graph", "b")])
+    caplog.set_level(logging.INFO, logger="mnemo")
+    async with anyio.create_task_group() as tasks:
+        for store, order in zip(stores, ("ab", "ba"), strict=True):
+            tasks.start_soon(write_both, store, order)
+    assert [record for record in caplog.messages if "repeated" in record] == []
+
+
+async def test_what_was_put_off_is_erased_beside_the_writes_of_others(stores):
+    """Of one repository after the other, each by itself, also where there is nothing to erase."""
+    first, second = (store.engine for store in stores)
+    held = Held()
+
+    def owe(tx: Tx) -> None:
+        tx.run(
+            "INSERT INTO segments (repo, chain, no, part, documents, until, named, bytes) "
+            "VALUES (?, 'expired', 0, 0, 0, '', ?, ?)",
+            (repo_number(tx, "a"), b"", b""),
+        )
+
+    await first.writing(owe, locks=[("graph", "a")])
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(second.writing, lambda tx: held.wait(), locks=[("graph", "b")]))
+        await held.met()
+        try:
+            with anyio.fail_after(PATIENCE_S / 4):
+                await pay_put_off(first.writing)
+        finally:
+            held.released.set()
+    left = "SELECT count(*) FROM segments"
+    assert await first.reading(lambda tx: tx.run(left).fetchone()) == (0,)
+
+
+async def test_a_repository_whose_gate_has_the_least_number_is_written(stores):
+    """The checksum of its id is 0."""
+    id = "repo-jaymggm"
+    for locks in ([("graph", id)], repository_locks(id)):
+        assert await stores[0].engine.writing(lambda tx: 7, locks=locks) == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "locks"),
+    [
+        ("_aside_of", repository_locks("a")),
+        ("_write_at_once", repository_locks("a")),
+        ("_write_at_once", [("graph", "a")]),
+    ],
+)
+async def test_a_writer_that_fails_says_so_and_goes_on(stores, monkeypatch, name, locks):
+    """Whatever it raises, whoever waits is told, and the next one is served."""
+    engine = stores[0].engine
+    with monkeypatch.context() as patched, anyio.fail_after(PATIENCE_S / 4):
+        patched.setattr(Writer, name, lambda *_: {}["a"])
+        with pytest.raises(KeyError):
+            await engine.writing(lambda tx: 7, locks=locks)
+    assert await engine.writing(lambda tx: 7, locks=locks) == 7
+
+
+class Vanishing(dict[str, object]):
+    """What it has is gone by the time that it is taken."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+
+async def test_a_repository_that_waits_no_longer_is_written(stores):
+    """A writer aside may be through with it while the main one looks."""
+    engine = stores[0].engine
+    engine._opened()._behind = Vanishing()
+    with anyio.fail_after(PATIENCE_S / 4):
+        assert await engine.writing(lambda tx: 7, locks=[("graph", "a")]) == 7
 
 
 def test_transactions_are_split_by_repository_where_the_url_says_so():

@@ -49,7 +49,7 @@ SMALL = {
 }
 """Tables that may be read from end to end."""
 WHOLE = {
-    "SELECT repo FROM segments WHERE chain = 'expired'": "a scrub reads an index of those alone",
+    "SELECT r.id FROM segments s $join repos r": "a scrub reads an index of those alone",
     "SELECT DISTINCT digest FROM segments": "an erasure reads an index of large ones alone",
     "SELECT coalesce(max(ordinal), 0) FROM steps": "SQLite seeks the last row",
     "SELECT coalesce(max(no), 0) FROM": "SQLite seeks the last row",

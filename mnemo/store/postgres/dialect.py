@@ -88,9 +88,9 @@ _LETTERS = {"bigint": "i", "double precision": "f", "text": "s", "bytea": "b"}
 
 
 def reserve(tx: Tx, table: str, counts: Mapping[int, int]) -> dict[int, int]:
-    """Count on in the rows of followed repositories, which others then wait for."""
+    """Count on in the rows of followed repositories, in turn, which others then wait for."""
     taken = dict.fromkeys(counts, 0)
-    for repo, count in sorted(counts.items()):
+    for repo, count in counts.items():
         if count and table in FOLLOWED:
             (taken[repo],) = tx.run(_COUNT_ON.format(table), (count, repo, count)).fetchone()
         elif count:

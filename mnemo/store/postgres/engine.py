@@ -17,7 +17,7 @@ from psycopg_pool import ConnectionPool
 
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreError, UsageError
-from mnemo.store.engine import OWNERS, PUT_OFF, Bulk, Locks
+from mnemo.store.engine import OWNERS, Bulk, Locks, pay_put_off
 from mnemo.store.postgres import caches
 from mnemo.store.postgres.connection import (
     Address,
@@ -306,9 +306,7 @@ class PostgresEngine:
         self._opened()
         if not at_once:
             return await self.reading(is_clean)
-        for put_off in PUT_OFF:
-            while await self.writing(put_off):
-                pass
+        await pay_put_off(self.writing)
         # Not at the same time: the caches' machines read and write tables that are rewritten.
         left = await self.unswept()
         return await anyio.to_thread.run_sync(self._scrub) and not left

@@ -208,16 +208,18 @@ class Writer(GroupWriter):
     # ── In the writer's thread ───────────────────────────────────────────────────────
 
     def _write(self, batch: list[Unit]) -> None:
-        written: list[Unit] = []
-        for part in self._parts(self._kept(batch)):
+        # Everybody counts on in repositories (``reserve``) in this order.
+        batch[:] = sorted(self._kept(batch), key=lambda unit: sorted(repositories_of(unit.locks)))
+        for part in self._parts(batch):
             while part:
                 try:
                     self._write_at_once(part)
                     break
                 except _Shut as found:
-                    part = self._kept(part, found.gates)
-            written += part
-        batch[:] = written
+                    kept = self._kept(part, found.gates)
+                    aside = {*part} - {*kept}
+                    batch[:] = [unit for unit in batch if unit not in aside]
+                    part = kept
 
     def _parts(self, batch: list[Unit]) -> Collection[list[Unit]]:
         """What has a transaction of its own each."""
@@ -243,7 +245,7 @@ class Writer(GroupWriter):
         try:
             with translated("writing to the store"):
                 aside = self._aside_of(repos)
-        except StoreError as error:
+        except Exception as error:
             unit.result = error
             self._wake([unit])
             return
@@ -256,7 +258,8 @@ class Writer(GroupWriter):
 
     def _aside_of(self, repos: Collection[str]) -> _Aside:
         """Where the repositories wait already; else one where none does, or the fewest do."""
-        found = next((self._behind[id] for id in repos if id in self._behind), None)
+        behind = self._behind  # ``through`` puts another one there
+        found = next(filter(None, map(behind.get, repos)), None)
         found = found or min(self._asides, key=lambda one: len(one.behind), default=None)
         if found is None or (found.behind.keys() - repos and len(self._asides) < _MOST_ASIDE):
             found = self._make_aside()
@@ -402,7 +405,11 @@ class _Aside(Writer):
     def _write(self, batch: list[Unit]) -> None:
         for _, part in groupby(batch, key=lambda unit: frozenset(unit.locks)):
             units = list(part)
-            self._write_at_once(units)
+            try:
+                self._write_at_once(units)
+            except Exception as error:
+                for unit in units:
+                    unit.result = error
             self._main.through(self, units)
 
 

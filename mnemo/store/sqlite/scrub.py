@@ -19,7 +19,7 @@ import anyio.to_thread
 
 from mnemo.errors import StoreError
 from mnemo.protocols import Clock
-from mnemo.store.engine import PUT_OFF, GroupWriter
+from mnemo.store.engine import GroupWriter, pay_put_off
 from mnemo.store.sqlite.dialect import merge_words
 from mnemo.store.tx import Tx
 
@@ -107,9 +107,7 @@ class Scrubber:
         noted = await writer.run(_noted)
         if noted is None:
             return True
-        for put_off in PUT_OFF:
-            while await writer.run(put_off):
-                pass
+        await pay_put_off(writer.run)
         left = await self._unswept()
         if self._path is None:
             await writer.run(merge_words)
