@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import islice, zip_longest
@@ -28,10 +28,11 @@ from mnemo.runtime.clock import elapsed
 from mnemo.runtime.tasks import Places, Threads
 from mnemo.runtime.traffic import Traffic
 from mnemo.runtime.user_code import traceback_of
+from mnemo.values.changeset import Revision
 from mnemo.values.feed import NO_VECTORS, step_of
 from mnemo.values.graph import Node, Vector, wording_owner
 from mnemo.values.steps import PARTS, Step
-from mnemo.values.vectors import VectorCache, unit_rows
+from mnemo.values.vectors import VectorCache, owner_of_vector, unit_rows
 
 log = logging.getLogger("mnemo")
 
@@ -95,6 +96,7 @@ class Embedding(ABC):
     _view: CorpusView
     _cursor: FeedCursor
     _paid: tuple[EmbeddingSpace, FeedCursor]
+    """Up to where all that is not held has its vectors, but ``_pace.left``."""
     _stood: IndexStatistics
 
     @abstractmethod
@@ -185,8 +187,12 @@ class Embedding(ABC):
         Give the cursor up to which all have their vectors, or ``None``. *Cancellation*: safe.
         """
         space = self.embedder.space
-        if self._paid[0] != space or self._paid[1].step < since.step:
-            self._paid = space, since
+        if self._paid[0] != space:
+            self._paid, self._pace.left = (space, START), {}
+        paid = self._paid[1]
+        furthest = FeedCursor(*map(max, astuple(paid), astuple(since)))
+        # What is gone of the refused is followed from where it was.
+        self._paid = space, replace(furthest, removal=paid.removal or since.removal)
         embed = partial(self._embed_all, goes_on=goes_on, unread=True)
         done = await self._attempt(embed) and goes_on() and self._paid[0] == space
         return self._paid[1] if done else None
@@ -241,55 +247,83 @@ class Embedding(ABC):
             while len(self._corpus.owed) and going:
                 async with self._embedding:
                     async with self._lock:
-                        debts = self._corpus.owed.oldest(WINDOW)
+                        debts, as_of = self._corpus.owed.oldest(WINDOW), self._cursor.revision
                     texts = await self._texts_of(debts)
                     # What is gone from the store never comes back with the feed.
                     self._corpus.owed.pay({key: debts[key] for key in debts.keys() - texts.keys()})
-                    going = await self._embed_window(texts, self._held.recent, goes_on, debts)
+                    going = await self._embed_window(
+                        texts, as_of, self._held.recent, goes_on, debts
+                    )
             if not len(self._corpus.owed):
-                self._paid = self.embedder.space, self._cursor
+                self._paid, self._pace.left = (self.embedder.space, self._cursor), {}
                 self._pace.refused = frozenset()
             return not len(self._corpus.owed)
 
     async def _embed_unread(self, most: int | None, goes_on: Callable[[], bool]) -> bool:
         """As ``_embed_all``, of what came since all had their vectors, read page by page."""
-        space, start = self.embedder.space, FeedCursor(vector=NO_VECTORS)
-        since = replace(self._paid[1], vector=NO_VECTORS) if self._paid[0] == space else start
-        recent, refused, more = VectorCache[bytes](RECENT), dict[str, str](), True
+        space = self.embedder.space
+        if self._paid[0] != space:
+            self._paid, self._pace.left = (space, FeedCursor()), {}
+        recent, more = VectorCache[bytes](RECENT), True
         while more:
             async with self._embedding:
-                changes = await self.feed.changes(since)
-                if self._number not in (0, changes.repo):
-                    self._number, self._cursor, since = changes.repo, FeedCursor(), start
+                changes = await self.feed.changes(replace(self._paid[1], vector=NO_VECTORS))
+                if self._number not in (0, changes.repo) or (changes.missed and self._pace.left):
+                    self._number, self._cursor = changes.repo, FeedCursor()
+                    self._paid, self._pace.left = (space, FeedCursor()), {}
                     continue
-                self._number = changes.repo
+                self._number, as_of = changes.repo, changes.cursor.revision
                 texts = await self._threads.run(self._texts_in, changes)
                 owed = await self.feed.without_vectors(texts)
                 if most is not None and (changes.more or len(owed) > most):
                     return False
-                refused |= {key: texts[key] for key in owed & self._pace.refused}
-                fresh = {key: texts[key] for key in owed - self._pace.refused}
-                last = {} if changes.more else refused
-                for some in (fresh, last):
-                    if not await self._embed_window(some, recent, goes_on):
-                        return False
-            since, more = changes.cursor, changes.more
-            if not more or not refused:
-                self._paid = space, replace(since, vector=0)
+                self._drop_refused({*changes.removed, *(node.id for node in changes.nodes)})
+                refused = owed & self._pace.refused
+                fresh = {key: texts[key] for key in owed - refused}
+                if not await self._embed_window(fresh, as_of, recent, goes_on):
+                    return False
+                self._pace.left |= {key: (texts[key], as_of) for key in refused}
+                self._paid, more = (space, replace(changes.cursor, vector=0)), changes.more
+        if not await self._embed_refused(recent, goes_on):
+            return False
         self._pace.refused = frozenset()
         if not self.is_held:
             self._stood = replace(self._stood, waiting=0)
             self._view = replace(self._view, owed=0)
         return True
 
+    async def _embed_refused(self, recent: VectorCache[bytes], goes_on: Callable[[], bool]) -> bool:
+        """Try again, each alone, what was refused; False: it went on no longer."""
+        # What others have made meanwhile is made.
+        self._drop_refused({*self._pace.left} - await self.feed.without_vectors({*self._pace.left}))
+        for key in tuple(self._pace.left):
+            async with self._embedding:
+                if (one := self._pace.left.pop(key, None)) is None:
+                    continue
+                self._pace.left[key] = one  # another one is the first next time
+                if not await self._embed_window({key: one[0]}, one[1], recent, goes_on):
+                    return False
+                self._pace.left.pop(key, None)
+        return True
+
+    def _drop_refused(self, ids: Collection[str]) -> None:
+        """Owe no more what was refused of documents or keys that are gone or said anew."""
+        for key in tuple(self._pace.left):
+            if not {key, owner_of_vector(key)[0]}.isdisjoint(ids):
+                del self._pace.left[key]
+
     async def _embed_window(
         self,
         texts: Mapping[str, str],
+        as_of: Revision,
         recent: VectorCache[bytes],
         goes_on: Callable[[], bool],
         debts: Mapping[str, Debt] = NOBODYS,
     ) -> bool:
-        """Embed *texts*, those of like lengths together; False: it went on no longer."""
+        """
+        Embed *texts*, as they were at the revision *as_of*, those of like lengths together; False:
+        it went on no longer.
+        """
         left = sorted(texts, key=lambda key: (key in self._pace.refused, len(texts[key])))
         while left:
             seconds = PORTION_S if self._traffic.is_busy else CALM_PORTION_S
@@ -299,7 +333,8 @@ class Embedding(ABC):
             async with self._traffic.beside():
                 self._in_hand = anyio.Event()
                 try:
-                    await self._save(await self._embedded(portion, texts, recent), debts)
+                    rows = await self._embedded(portion, texts, recent)
+                    await self._save(rows, debts, as_of)
                     if self.is_held:
                         await self._follow()
                 finally:
@@ -309,9 +344,11 @@ class Embedding(ABC):
                 return False
         return True
 
-    async def _save(self, rows: Mapping[str, Vector], debts: Mapping[str, Debt]) -> None:
+    async def _save(
+        self, rows: Mapping[str, Vector], debts: Mapping[str, Debt], as_of: Revision
+    ) -> None:
         """Save what was owed, and owe it no more, unless it is owed anew since."""
-        await self.feed.save_vectors(self.embedder.space, rows)
+        await self.feed.save_vectors(self.embedder.space, rows, as_of=as_of)
         async with self._lock:
             self._corpus.owed.pay({key: debts[key] for key in rows if key in debts})
 
@@ -352,6 +389,7 @@ class Embedding(ABC):
                 await self._in_hand.wait()
             deadline = elapsed() + allowed if cold else deadline
         async with self._lock:
+            as_of = self._cursor.revision
             debts = await self._threads.run(self._wanted, query)
         rows, waiting = dict[str, Vector](), iter(debts.items())
         while some_debts := dict(islice(waiting, LOOKED_AT)):
@@ -365,7 +403,7 @@ class Embedding(ABC):
             if left:
                 break
         if rows:
-            await self._save(rows, debts)
+            await self._save(rows, debts, as_of)
 
     def _wanted(self, query: str) -> dict[str, Debt]:
         """Debts in the order in which they are worth paying: the newest and the best by turns."""

@@ -114,7 +114,7 @@ class RepositoryIndex(Embedding):
             return False
         self._stood = stood = replace(self.statistics(), bytes=0)
         if self.is_held and not self._corpus.owed:
-            self._paid = self.embedder.space, self._cursor
+            self._paid, self._pace.left = (self.embedder.space, self._cursor), {}
         self._view = replace(EMPTY, revision=stood.revision, owed=stood.waiting)
         self._held, self._bytes = NOTHING, 0
         for made in ("_embedding", "_threads"):

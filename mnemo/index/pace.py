@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from itertools import accumulate
 
 from mnemo.runtime.clock import elapsed
+from mnemo.values.changeset import Revision
 
 BATCH = 256
 """Texts per call of the embedder, at most."""
@@ -22,15 +23,17 @@ class Pace:
         is_loaded: Whether a first call has loaded the model; of that the pace is not noted.
         batch: Texts of the next call, at most.
         refused: Keys of texts that it did not take alone: they go last.
+        left: Of these, what was read and is not held: key → text, and when it was read.
     """
 
-    __slots__ = ("_seconds", "batch", "is_loaded", "refused")
+    __slots__ = ("_seconds", "batch", "is_loaded", "left", "refused")
 
     def __init__(self) -> None:
         self._seconds: float | None = None
         self.is_loaded = False
         self.batch = BATCH
         self.refused = frozenset[str]()
+        self.left: dict[str, tuple[str, Revision]] = {}
 
     def forget(self) -> None:
         """Begin again, with another embedder."""

@@ -15,6 +15,7 @@ from mnemo.store.engine import OfRepository, compute
 from mnemo.store.rows import SIDE_KEYS, Passed, Rows, listed, log_passed, repo_row
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tx import Tx
+from mnemo.values.changeset import Revision
 from mnemo.values.feed import document_number, is_document, message_document
 from mnemo.values.graph import Node, Vector, wording_owner
 from mnemo.values.messages import EMBEDDED, StoredMessage
@@ -107,6 +108,7 @@ _OWNERS_OF_VECTORS = (
     "SELECT node_id FROM steps WHERE repo = ? AND gone = 0 AND node_id IN $texts",
     "SELECT id FROM nodes WHERE repo = ? AND id IN $texts",
 )
+_CHANGED_SINCE = "SELECT id FROM nodes WHERE repo = ? AND revision > ? AND id IN $texts"
 _STORED_MESSAGES = "SELECT no FROM messages WHERE repo = ? AND no IN $numbers"
 _GOALS = "SELECT id, goal FROM episodes WHERE repo = ? AND id IN $texts"
 _COUNTS = """
@@ -142,9 +144,16 @@ class StoredFeed(OfRepository):
             partial(_changes, repo_id=self._repo_id, after=after, limit=limit)
         )
 
-    async def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[str, Vector]) -> None:
+    async def save_vectors(
+        self,
+        space: EmbeddingSpace,
+        vectors: Mapping[str, Vector],
+        *,
+        as_of: Revision | None = None,
+    ) -> None:
         """
-        Keep vectors; keys whose owner is gone are skipped. *Cancellation*: completes.
+        Keep vectors; keys whose owner is gone are skipped, and those of nodes that changed since
+        the revision *as_of*, when their texts were read. *Cancellation*: completes.
 
         *Raises* ``EmbeddingSpaceMismatch``: the repository is stamped with another space.
         """
@@ -152,7 +161,7 @@ class StoredFeed(OfRepository):
         # Else an owner that is looked for, and is there, may be gone by the time of the insert.
         kinds = ("graph", "transcript") if any(map(_is_of_message, rows)) else ("graph",)
         await self._engine.writing(
-            partial(_save_vectors, repo_id=self._repo_id, space=space, vectors=rows),
+            partial(_save_vectors, repo_id=self._repo_id, space=space, vectors=rows, as_of=as_of),
             locks=[(kind, self._repo_id) for kind in kinds],
         )
 
@@ -414,10 +423,21 @@ def _encoded(vectors: Mapping[str, Vector]) -> dict[str, bytes]:
     return rows
 
 
-def _save_vectors(tx: Tx, repo_id: str, space: EmbeddingSpace, vectors: dict[str, bytes]) -> None:
+def _save_vectors(
+    tx: Tx,
+    repo_id: str,
+    space: EmbeddingSpace,
+    vectors: dict[str, bytes],
+    as_of: Revision | None = None,
+) -> None:
     # Of a repository that was deleted meanwhile nothing is kept, not even its name.
     row = repo_row(tx, repo_id)
     owned = owned_keys(tx, row[0], list(vectors))
+    if as_of is not None and as_of < row[1]:
+        owners = {key: {key, owner_of_vector(key)[0]} for key in owned}
+        said_anew = (row[0], as_of, listed(set().union(*owners.values())))
+        changed = {id for (id,) in tx.run(_CHANGED_SINCE, said_anew)}
+        owned = {key for key in owned if not owners[key] & changed}
     kept = {key: vector for key, vector in vectors.items() if key in owned}
     tables.check_space(tx, repo_id, space, kept.values(), row)
     tables.put_vectors(tx, row[0], kept)

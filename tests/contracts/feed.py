@@ -275,6 +275,18 @@ class DocumentFeedContract(StoreContract):
         assert await kit.store.graph("r").delete(["odd#1"]) == ("odd#1",)
         assert (await feed.counts())["vectors"] == 1
 
+    async def test_vectors_of_what_was_said_anew_since_are_skipped(self, kit):
+        """Also of further passages; those of nodes that were left as they were are kept."""
+        await kit.apply(FACT, Tag("x", id="tag", created_at=NOON))
+        feed, as_of = kit.store.feed("r"), (await kit.changes()).revision
+        changed = NodeChange("fact", {"proposition": "Ana keeps hens", "vector": None})
+        await kit.apply(changes=[changed], id="c-2")
+        keys = ["fact", "fact#1", "tag"]
+        await feed.save_vectors(SPACE, dict.fromkeys(keys, V), as_of=as_of)
+        assert [*(await kit.changes()).vectors] == ["tag"]
+        await feed.save_vectors(SPACE, dict.fromkeys(keys, V), as_of=as_of + 1)
+        assert sorted((await kit.changes()).vectors) == sorted(keys)
+
     async def test_vectors_of_what_is_gone_are_skipped(self, kit):
         """A vector that comes too late for its step or node is not kept, nor an error."""
         await kit.start()

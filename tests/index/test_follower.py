@@ -82,7 +82,9 @@ class Feed:
         """Those that have none."""
         return {*keys}.difference(key for key, _ in self.vectors)
 
-    async def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[str, Vector]) -> None:
+    async def save_vectors(
+        self, space: EmbeddingSpace, vectors: Mapping[str, Vector], *, as_of: int
+    ) -> None:
         """Keep them."""
         await anyio.lowlevel.checkpoint()
         self.vectors += vectors.items()

@@ -84,7 +84,9 @@ class Source:
         """Those that have none."""
         return {*keys} - self.vectors.keys()
 
-    async def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[str, Vector]) -> None:
+    async def save_vectors(
+        self, space: EmbeddingSpace, vectors: Mapping[str, Vector], *, as_of: int
+    ) -> None:
         """Keep them."""
         self.vectors.update(vectors)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import anyio
+import numpy as np
 import pytest
 from engines import change, emptied, rows_of
 from helpers import until
@@ -14,7 +15,10 @@ from postgres_server import ON_POSTGRES, execute
 
 from mnemo import Config, Mnemo, Repository
 from mnemo.errors import ModelUnavailable
+from mnemo.index import embedding
 from mnemo.log import job_rules
+from mnemo.log.feed import StoredFeed
+from mnemo.store.codec import decode_vector
 from mnemo.testing import HashingEmbedder
 from mnemo.values.messages import Message
 
@@ -27,7 +31,7 @@ MANY = 600
 class Noting(HashingEmbedder):
     """It notes the documents, and can be held back from a text on, or fail."""
 
-    def __init__(self, dimensions: int = 64) -> None:
+    def __init__(self, dimensions: int = 256) -> None:
         super().__init__(dimensions)
         self.documents: list[str] = []
         self.held_at: str | None = None
@@ -113,8 +117,15 @@ async def test_a_worker_makes_the_vectors_that_a_service_leaves(place):
         assert (await repo.statistics()).on_its_way == {}
 
 
-async def test_a_worker_reads_what_came_since_the_last_job_alone(place):
+async def test_a_worker_reads_what_came_since_the_last_job_alone(place, monkeypatch):
     """A process that opens the repository anew does not look at what has its vectors."""
+    changes, begun = StoredFeed.changes, []
+
+    async def noted(feed: StoredFeed, after: Any, **options: Any) -> Any:
+        begun.append(after)
+        return await changes(feed, after, **options)
+
+    monkeypatch.setattr(StoredFeed, "changes", noted)
     mine, its = Noting(), Noting()
     async with service(place, mine, background=False) as app:
         repo = await app.open_repo("r")
@@ -127,6 +138,8 @@ async def test_a_worker_reads_what_came_since_the_last_job_alone(place):
                     other.repo("r")._parts.index._paid[1]
                 )
                 assert read.messages == {}
+            assert not numbers.start or min(cursor.message for cursor in begun) >= MANY
+            begun.clear()
         ((until_,),) = rows_of(place, "SELECT needs FROM jobs WHERE kind = 'embed'")
         assert str(MANY + 3) in str(until_)
 
@@ -344,9 +357,97 @@ async def test_what_is_said_is_extracted_while_a_backlog_is_embedded(place, work
         await until(lambda: repo._jobs.running)
         with anyio.fail_after(20):
             await repo.remember("I work as a nurse.", thread_id="u", wait=True)
-        assert [*repo._jobs.running] == [("embed", "")]
+        await until(lambda: [*repo._jobs.running] == [("embed", "")])
         mine.go_on.set()
         await until(lambda: (memory._slots.running, memory._slots.embedding) == (0, 0))
+
+
+async def test_a_text_that_is_always_refused_has_nothing_read_again(place, monkeypatch):
+    """It alone is tried again; what else there is was read once, and has its vector."""
+    monkeypatch.setattr(embedding, "RETRY_S", 0.01)
+    monkeypatch.setattr(embedding, "MAX_RETRY_S", 0.02)
+    changes, begun, tries = StoredFeed.changes, [], []
+
+    async def noted(feed: StoredFeed, after: Any, **options: Any) -> Any:
+        begun.append(after)
+        return await changes(feed, after, **options)
+
+    class Picky(Noting):
+        async def embed(self, texts: Sequence[str], **options: Any) -> Any:
+            if text(3) in texts and refuses:
+                tries.append(len(texts))
+                raise ModelUnavailable("not this one")
+            return await super().embed(texts, **options)
+
+    refuses, its = True, Picky()
+    async with service(place, Noting(), background=False) as app, service(place, its) as other:
+        repo = await app.open_repo("r")
+        await say(repo, range(40))
+        async with working(other):
+            await until(lambda: vectors(place) == 39)
+            monkeypatch.setattr(StoredFeed, "changes", noted)
+            before = len(tries)
+            await until(lambda: len(begun) > 4 and len(tries) > before + 4)
+            assert min(cursor.message for cursor in begun[1:]) >= 40
+            assert {*tries[before + 1 :]} == {1}
+            refuses = False
+            await until(lambda: (vectors(place), states(place)) == (40, ["done"]))
+
+
+async def test_a_text_that_was_refused_and_is_forgotten_is_not_tried_again(place, monkeypatch):
+    """Its job ends."""
+    monkeypatch.setattr(embedding, "RETRY_S", 0.01)
+    monkeypatch.setattr(embedding, "MAX_RETRY_S", 0.02)
+
+    class Picky(Noting):
+        async def embed(self, texts: Sequence[str], **options: Any) -> Any:
+            if text(3) in texts:
+                raise ModelUnavailable("not this one")
+            return await super().embed(texts, **options)
+
+    its = Picky()
+    async with service(place, Noting(), background=False) as app, service(place, its) as other:
+        repo = await app.open_repo("r")
+        await say(repo, range(40))
+        async with working(other):
+            await until(lambda: vectors(place) == 39)
+            await until(lambda: other.repo("r")._parts.index._pace.left)
+            messages = await repo.conversation("t").history()
+            await repo.forget(message_ids=[messages[3].stored_id])
+            await until(lambda: (vectors(place), states(place)) == (39, ["done"]))
+            assert not other.repo("r")._parts.index._pace.left
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+async def test_a_fact_that_is_said_anew_keeps_no_vector_of_its_old_words(tmp_path, is_held):
+    """Its old text was read and is being embedded when an erasure says it anew, with its id."""
+    its, place = Noting(), tmp_path / "m.db"
+    its.held_at = "Mara grows pears in Bern."
+    async with service(place, Noting(), background=False) as app, service(place, its) as other:
+        repo = await app.open_repo("r")
+        await repo.add_memory("Mara grows pears in Bern.")
+        change(place, "DELETE FROM vectors")
+        if is_held:
+            index = (await other.open_repo("r"))._parts.index
+            await index.corpus()
+            assert index.is_held
+        repo._parts.index.poke()
+        async with working(other):
+            await its.is_held.wait()
+            change(
+                place,
+                "UPDATE repos SET revision = revision + 1",
+                "UPDATE nodes SET revision = (SELECT max(revision) FROM repos), body ="
+                " replace(body, 'grows pears in Bern', 'sells bicycles in Oslo')"
+                " WHERE type = 'semantic'",
+            )
+            its.go_on.set()
+            repo._parts.index.poke()
+            await until(lambda: "Mara sells bicycles in Oslo." in its.documents)
+            await until(lambda: (vectors(place), states(place)) == (1, ["done"]))
+    ((vector,),) = rows_of(place, "SELECT vector FROM vectors")
+    (wanted,) = await HashingEmbedder().embed(["Mara sells bicycles in Oslo."])
+    assert float(np.dot(decode_vector(vector), wanted / np.linalg.norm(wanted))) > 0.99
 
 
 async def test_an_embedder_that_fails_leaves_the_job_to_others(place):
