@@ -186,5 +186,6 @@ def of_preview() -> StoreError:
         "a preview of mnemo made the store, before rows named their repository: with the mnemo "
         "that wrote it run `mnemo export REPO.jsonl --repo REPO --store OLD` for each of "
         "`mnemo repos --store OLD`, and with this one `mnemo import REPO.jsonl --repo REPO "
-        "--store NEW`; it was not touched"
+        "--store NEW` (an archive does not say what was forgotten: the new store does not keep "
+        "that from coming again); it was not touched"
     )

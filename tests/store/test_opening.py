@@ -1,5 +1,6 @@
 """Opening a file: what it may be, what it may not be, and that a refused one stays as it was."""
 
+import gzip
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from mnemo.stores import SqliteStore
 MakeSqlite = Callable[..., SqliteStore]
 
 NOBODY = 65534
+DATA = Path(__file__).parents[1] / "data"
 
 
 async def made(make: MakeSqlite) -> None:
@@ -131,6 +133,16 @@ async def test_a_store_that_is_none_of_ours_is_refused(make, path, changes, kind
     change(path, *changes)
     before = path.read_bytes()
     await refused(make, kind, words)
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+async def test_a_file_that_a_preview_wrote_is_refused(make, path):
+    """As it was written, with what was forgotten; the error says what an archive leaves behind."""
+    before = gzip.decompress((DATA / "preview.db.gz").read_bytes())
+    path.write_bytes(before)
+    assert rows_of(path, "SELECT count(*) FROM erased") == [(4,)]
+    await refused(make, StoreError, "preview of mnemo .*does not say what was forgotten")
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
