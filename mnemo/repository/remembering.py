@@ -9,14 +9,17 @@ episode can be handed over: a worker claims its session and extracts it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+import anyio
+
 from mnemo.config import Config
 from mnemo.conversation.scope import ThreadScope
-from mnemo.errors import Conflict, ExtractionFailed, SessionClosed
+from mnemo.errors import Conflict, ExtractionFailed, MnemoError, SessionClosed
 from mnemo.log.job_rules import finish_embedding, finish_extraction, finish_job, held_job
 from mnemo.log.record_rows import LAST_SEQ
 from mnemo.log.transcript import TranscriptReader
@@ -43,6 +46,8 @@ MOST_MESSAGES = 64
 """Messages of one portion, unless one tool group has more (S)."""
 LONGEST_GROUP = 4_096
 """Seqs among which the end of a long tool group is looked for; a longer one is cut (S)."""
+FENCE_S = 1.0
+"""Seconds until a job that embeds sees that others have taken it over (S)."""
 CONTEXT_MESSAGES = 3
 """Messages before a portion that are shown for understanding only (S)."""
 
@@ -200,8 +205,21 @@ class Remembering:
     async def _embed(self, job: Job) -> datetime | None:
         """Make the vectors that are owed; see ``Work``. A failure is no try: texts stay owed."""
         index, parts = self.parts.index, self.parts
-        since = FeedCursor(*job.needs.get("until", ()))
-        until = await index.work_off(since, goes_on=lambda: not self.jobs.stopped)
+        since, lost = FeedCursor(*job.needs.get("until", ())), anyio.Event()
+
+        async def look() -> None:
+            while not lost.is_set():
+                await anyio.sleep(FENCE_S)
+                with suppress(MnemoError):
+                    if await parts.transcript.reading(partial(held_job, job=job)) is None:
+                        lost.set()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(look)
+            until = await index.work_off(
+                since, goes_on=lambda: not (self.jobs.stopped or lost.is_set())
+            )
+            group.cancel_scope.cancel()
         if until is None:
             return parts.clock.now() + timedelta(seconds=index.patience_s)
         await parts.transcript.writing(partial(finish_embedding, job=job, until=until))

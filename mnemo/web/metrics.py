@@ -122,10 +122,12 @@ class Metrics:
         yield from _head(name, "histogram", "Seconds that the event loop went on too late.")
         yield from _histogram(name, LAG_BUCKETS_S, self._lags, self._lag_seconds)
         name, work = "mnemo_embedded_texts_total", traffic()
-        yield from _head(name, "counter", "Texts whose vectors this process has made.")
+        yield from _head(
+            name, "counter", "Texts that waited for their vectors, embedded by this process."
+        )
         yield f"{name} {work.embedded}"
         name = "mnemo_embedding_seconds_total"
-        yield from _head(name, "counter", "Seconds in which it waited for its embedder.")
+        yield from _head(name, "counter", "Seconds in which it waited for its embedder to do so.")
         yield f"{name} {work.embedding_s:.6f}"
         for level, count in levels.items():
             yield from _head(f"mnemo_{level}", "gauge", LEVELS[level])

@@ -18,6 +18,7 @@ from mnemo.errors import ModelUnavailable
 from mnemo.index import embedding
 from mnemo.log import job_rules
 from mnemo.log.feed import StoredFeed
+from mnemo.repository import remembering
 from mnemo.store.codec import decode_vector
 from mnemo.testing import HashingEmbedder
 from mnemo.values.messages import Message
@@ -448,6 +449,30 @@ async def test_a_fact_that_is_said_anew_keeps_no_vector_of_its_old_words(tmp_pat
     ((vector,),) = rows_of(place, "SELECT vector FROM vectors")
     (wanted,) = await HashingEmbedder().embed(["Mara sells bicycles in Oslo."])
     assert float(np.dot(decode_vector(vector), wanted / np.linalg.norm(wanted))) > 0.99
+
+
+async def test_who_has_lost_the_claim_stops(place, monkeypatch):
+    """It was paused while another took the job over; that one makes what is left."""
+    monkeypatch.setattr(remembering, "FENCE_S", 0.01)
+    its = Noting()
+    its.held_at = text(0)
+    async with service(place, Noting(), background=False) as app, service(place, its) as other:
+        repo = await app.open_repo("r")
+        await say(repo, range(999))
+        async with working(other):
+            await its.is_held.wait()
+            takes = partial(take_over, owner=app._owner.token)
+            await repo._parts.transcript.writing(takes)
+            await anyio.sleep(0.5)
+            jobs = other.repo("r")._jobs
+            its.go_on.set()
+            await until(lambda: not jobs.running)
+            assert 0 < vectors(place) < 999
+            assert states(place) == ["running"]
+
+
+def take_over(tx: Any, owner: str) -> None:
+    tx.put_job(tx.job("embed", "").claimed(owner))
 
 
 async def test_an_embedder_that_fails_leaves_the_job_to_others(place):
