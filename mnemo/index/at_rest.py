@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import islice, takewhile
 from sys import getsizeof
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mnemo.index.corpus import Document, Ints, Mask, thread_chain
 from mnemo.index.corpus_writer import NODE, Corpus, Documents, Steps
-from mnemo.index.erased import those
+from mnemo.index.erased import ALONE, those
 from mnemo.index.large import EXACT, LARGE, Sealed, with_vectors
 from mnemo.index.owed import Debt
 from mnemo.index.segments import (
@@ -90,36 +90,50 @@ def segment(
 
 
 def large_segment(
-    corpus: Corpus, stay: Sequence[Kept], cursor: FeedCursor, **known: Any
+    corpus: Corpus, stay: Sequence[Kept], cursor: FeedCursor, refused: Collection[str], **known: Any
 ) -> Made | None:
-    """The large segment that is to be put behind those that *stay*, if there is enough for one."""
+    """
+    The large segment that is to be put behind those that *stay*, if there is enough for one. What
+    texts with *refused* keys are of it names alone.
+    """
     steps, after = corpus.steps, stay[-1].until if stay else _START
     numbers = _since(corpus, "steps", after)["steps"]
     if sum(one.documents for one in stay) + len(numbers) <= EXACT:
         return None
-    owing = (debt.number for _, debt in corpus.owed.items() if debt.group is steps)
-    numbers = numbers[numbers < min(owing, default=steps.count)]
-    if len(numbers) < LARGE:
+    owing, alone = list[int](), set[str]()
+    for key, debt in corpus.owed.items():
+        if debt.group is steps and key in refused:
+            alone.add(debt.node_id)
+        elif debt.group is steps:
+            owing.append(debt.number)
+    numbers = numbers[numbers < min(np.intersect1d(owing, numbers), default=steps.count)]
+    stands = np.array([steps.ids[number] in alone for number in numbers.tolist()], np.bool_)
+    alones, numbers = numbers[stands], numbers[~stands]
+    if len(numbers) < LARGE or ALONE * len(alones) > LARGE:
         return None
     numbers = _first(steps, numbers, LARGE)
+    alones = alones[alones < numbers[-1]]
     until = replace(cursor, vector=0, revision=0)
-    until = _reached(steps, numbers, after, until)
+    until = _reached(steps, np.union1d(numbers, alones), after, until)
     rows, owners, passages = steps.view().vectors_of(numbers)
     order = np.lexsort((passages, owners))
     counts = np.bincount(np.searchsorted(numbers, owners), minlength=len(numbers))
-    batch = with_vectors(_steps(corpus, numbers, after, until), counts, rows[order])
+    batch = _steps(corpus, numbers, after, until)
+    named = [(id, "", "", 0) for id in sorted({steps.ids[number] for number in alones.tolist()})]
+    batch = with_vectors(replace(batch, repeats=[*batch.repeats, *named]), counts, rows[order])
     head = Head(chain="steps", after=after, until=until, documents=len(numbers), **known)
     return head, packed(head, {"steps": batch}, findable=True), stay
 
 
-def shed(corpus: Corpus, large: Sequence[Sealed], before: FeedCursor, until: FeedCursor) -> None:
+def shed(corpus: Corpus, large: Sequence[Sealed], alone: Iterable[str], until: FeedCursor) -> None:
     """
-    Keep of the steps and messages those alone that came after *until*, where *large* ends, and
-    steps that took the place of messages: up to *before*, where they ended until now.
+    Keep of the steps and messages those that came after *until*, where *large* ends, and those
+    which it names *alone*.
     """
     steps, numbers = corpus.steps, _since(corpus, "steps", until)["steps"]
-    living, new = (_since(corpus, "steps", one)["steps"] for one in (_START, before))
-    numbers = np.union1d(numbers, np.setdiff1d(living, new))
+    named = [number for id in alone for number in steps.documents.get(id, ())]
+    living = _since(corpus, "steps", _START)["steps"]
+    numbers = np.union1d(numbers, np.intersect1d(np.array(named, np.intp), living))
     batch = _steps(corpus, numbers, until, replace(until, step=_LAST))
     rows, owners, passages = steps.view().vectors_of(numbers)
     known = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, replace
 from functools import cached_property, partial
@@ -212,6 +212,8 @@ class Embedding(ABC):
                 log.warning("documents wait for their vectors: %s", error, exc_info=trace)
             self._failing = f"{error.__class__.__name__}: {error}"
             self._failures = min(self._failures + 1, 32)
+            if self.is_held and self._pace.refused:
+                await self._try_to_seal()
             return False
         self._failing, self._failures = None, 0
         if self.is_held:
@@ -420,12 +422,16 @@ class Embedding(ABC):
         if missing := [debt for key, debt in debts.items() if key not in held]:
             owners = {debt.node_id: debt.group.nodes[debt.number] for debt in missing}
             ids = [id for id, node in owners.items() if node is None]
-            steps = list((await self.feed.steps(ids)).values())
-            for id, (message, _) in (await self.feed.messages(ids)).items():
-                steps.append(step_of(id, message, default_actor=self.default_actor))
             nodes = [node for node in owners.values() if node is not None]
-            held |= await self._threads.run(self._cut, steps, nodes)
+            held |= await self._threads.run(self._cut, await self._steps_of(ids), nodes)
         return {key: held[key] for key in debts if key in held}
+
+    async def _steps_of(self, ids: Sequence[str]) -> list[Step]:
+        """The steps and messages of documents, without those that are gone."""
+        steps = list((await self.feed.steps(ids)).values())
+        for id, (message, _) in (await self.feed.messages(ids)).items():
+            steps.append(step_of(id, message, default_actor=self.default_actor))
+        return steps
 
     def _cut(self, steps: Iterable[Step], nodes: Iterable[Node]) -> dict[str, str]:
         """What vectors are made of, by their keys."""

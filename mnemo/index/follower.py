@@ -297,11 +297,10 @@ class RepositoryIndex(Embedding):
         return True
 
     async def _read_alone(self) -> None:
-        """Read the steps that took the place of messages in large segments."""
-        alone = await self._threads.run(self._held.alone)
-        for ids in chunks([*alone], KEYS):
-            steps = await self.feed.steps(ids)
-            await self._threads.run(self._add_steps, [*steps.values()])
+        """Read what large segments name and do not hold."""
+        alone = await self._threads.run(self._held.alone, self._held.large)
+        for ids in chunks([*alone - self._corpus.steps.documents.keys()], KEYS):
+            await self._threads.run(self._add_steps, await self._steps_of(ids))
             self._held.by_key = True
 
     def _add_steps(self, steps: Sequence[Step]) -> None:
@@ -317,6 +316,7 @@ class RepositoryIndex(Embedding):
             return True
         try:
             known = self._cursor, self._number, self._threads
+            self._held.refused = self._pace.refused
             if await keeper.keep_large(self._held, *known):
                 self._count()
                 return True
@@ -380,6 +380,7 @@ class RepositoryIndex(Embedding):
             reads_on = self._held is held and not self._corpus.steps.has_heirs
             return self._cursor if reads_on else None
 
+        held.refused = self._pace.refused
         goes_on = await keeper.keep(held, at, self._number, self._lock, self._threads)
         async with self._lock:
             if self._held is held and not goes_on:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from mnemo.index.corpus import OBJECT
@@ -52,8 +52,8 @@ class Held:
     """What an index holds of its repository in memory, to be let go together."""
 
     __slots__ = (
-        *("by_key", "corpus", "damaged", "early", "gone", "large", "listed", "recent"),
-        *("sealed", "tongues", "unlisted", "unseen"),
+        *("by_key", "corpus", "damaged", "early", "gone", "large", "listed"),
+        *("recent", "refused", "sealed", "tongues", "unlisted", "unseen"),
     )
 
     def __init__(self, dimensions: int, passage_tokens: int | None) -> None:
@@ -66,6 +66,8 @@ class Held:
         """What has left recall last: of it may still be in large segments what waits there."""
         self.unlisted = False
         """Whether large segments are to be looked up, as they may be others now."""
+        self.refused: Collection[str] = ()
+        """Keys of texts that the embedder does not take."""
         self.by_key = False
         """Whether vectors up to the cursor are to be read that are owed."""
         self.recent = VectorCache[bytes](RECENT)
@@ -80,14 +82,17 @@ class Held:
         self.large = tuple(one.without(ids) for one in self.large)
         self.unlisted = bool(self.large)
 
-    def alone(self) -> set[str]:
-        """Steps that large segments name, and are to be read: what they repeat is gone."""
+    def alone(self, large: Iterable[Sealed]) -> set[str]:
+        """
+        Documents that *large* segments name and do not hold: of texts that the embedder did not
+        take, and steps that repeat what is gone.
+        """
         found = set[str]()
-        for one in self.large:
+        for one in large:
             if isinstance(repeats := one.batch.repeats, Repeats):
                 places = repeats.messages.find_all([*self.gone, ""])[1]
                 found.update(repeats.steps.some(places))
-        return found.difference(self.gone) - self.corpus.steps.documents.keys()
+        return found.difference(self.gone)
 
     @property
     def nbytes(self) -> int:

@@ -140,7 +140,7 @@ class Keeper:
         return _large(await self.segments.kept("steps")) == (*large,)
 
     def _set(self, held: Held, large: Sequence[Sealed], listed: Sequence[Kept]) -> None:
-        at_rest.shed(held.corpus, large, held.end, large[-1].head.until)
+        at_rest.shed(held.corpus, large, held.alone(large), large[-1].head.until)
         held.large, held.listed = (*large,), (*listed,)
         held.sealed.pop("steps", None)
 
@@ -197,7 +197,7 @@ class Keeper:
         known = {"repo": repo, "tongues": tuple(held.tongues), "reading": self._large_reading}
         stay = held.listed
         while True:
-            large = partial(at_rest.large_segment, held.corpus, stay, cursor, **known)
+            large = partial(at_rest.large_segment, held.corpus, stay, cursor, held.refused, **known)
             made = await threads.run(large)
             if made is None or not await self.segments.put(*made, large=True):
                 break

@@ -279,7 +279,8 @@ class Batch:
             all documents, end to end. Numbers of names count within *names*.
         names: Kind of name → the names; ``ids`` has one for each document.
         repeats: Steps that are found as a message's document: id, message's id, session, ordinal.
-            In large segments those whose message is gone stand alone: its id is empty.
+            In large segments documents stand alone whose message is gone, or that cannot have
+            vectors: its id is empty.
     """
 
     columns: Mapping[str, NDArray[Any]]

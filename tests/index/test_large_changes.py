@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from mnemo import StoreError
 from mnemo.index import at_rest, erased, keeper, segments
 from mnemo.index.held import NOTHING
 from mnemo.index.large import LargeView
+from mnemo.testing import HashingEmbedder
 
 
 @pytest.fixture(params=["memory", ON_POSTGRES])
@@ -418,3 +420,41 @@ async def test_what_is_sealed_counts_in_memory_no_more(place):
         await index.seal()
         assert len(index._held.large) >= 2
         assert index.statistics().bytes == index._held.nbytes
+
+
+class Picky(HashingEmbedder):
+    """Takes some texts only."""
+
+    async def embed(self, texts: Any, **more: Any) -> Any:
+        if any("quagga" in text for text in texts):
+            raise ValueError("too long")
+        return await super().embed(texts, **more)
+
+
+@pytest.mark.usefixtures("many")
+async def test_what_the_embedder_refuses_keeps_nothing_else_from_large_segments(place, monkeypatch):
+    """It is found by words, gets its vector once it is taken, and is erased."""
+    monkeypatch.setattr(at_rest, "ALONE", 2)
+    async with opened(place) as (memory, repo):
+        refused = [message(n, content=f"quagga {n}") for n in (90, 91)]
+        await repo.conversation("t").append(refused[0])
+        await tell(repo, 0, 9)
+        await repo.conversation("t").append(refused[1])
+        await tell(repo, 10, 40)
+        index = replace(index_of(memory, kept=True), embedder=Picky())
+        for _ in range(30):
+            assert not await index._attempt(index.embed_waiting)
+        assert len(index._held.large) >= 2
+        other = index_of(memory, kept=True)
+        for one in (index, other):
+            await one.catch_up()
+            assert len(await ids_of(one)) == 41
+            assert one.statistics().waiting == 2
+        await same_as_in_memory(other, memory)
+        for one in (index, other, index_of(memory, kept=True)):
+            await same_as_in_memory(one, memory)
+            assert len(one._held.large) >= 2
+        await repo.forget(message_ids=["m91"], thread_id="t")
+        for one in (index, other, index_of(memory, kept=True)):
+            assert len(await ids_of(one)) == 40
+            await same_as_in_memory(one, memory)
