@@ -1,9 +1,12 @@
 """Acts in any order that change what a repository holds."""
 
+from contextlib import suppress
 from typing import Any
 
 from hypothesis import strategies as st
 from segments_kit import WORDS, collect, index_of, learn, tell
+
+from mnemo import Feed, MnemoError
 
 COUNTS = st.integers(0, 9)
 ACTS = st.lists(
@@ -37,9 +40,14 @@ class Schedule:
     def __init__(self, memory: Any, repo: Any) -> None:
         self.memory, self.repo = memory, repo
         self.index = index_of(memory, kept=True)
-        self.said, self.sessions = 0, list[str]()
+        self.said, self.sessions, self.feeds = 0, list[str](), list[Feed]()
 
     async def do(self, act: str, number: int, word: str) -> None:
+        """Do an act, with what follows of it in the background."""
+        await self.begin(act, number, word)
+        await self.settle()
+
+    async def begin(self, act: str, number: int, word: str) -> None:
         repo = self.repo
         match act:
             case "tell":
@@ -85,8 +93,16 @@ class Schedule:
         """A session with steps that repeat the messages of a thread."""
         self.sessions.append(f"s{len(self.sessions)}")
         fed = await self.repo.start_session("look", session_id=self.sessions[-1])
-        await self.repo.conversation(thread).feed(fed, from_seq=0)
+        self.feeds.append(await self.repo.conversation(thread).feed(fed, from_seq=0))
+        await self.settle()
         return fed
+
+    async def settle(self) -> None:
+        """Wait until the sessions that are fed have what their threads hold."""
+        self.feeds = [feed for feed in self.feeds if feed.active]
+        for feed in self.feeds:
+            with suppress(MnemoError):  # its session takes no more
+                await feed.caught_up()
 
     async def memories(self) -> list[str]:
         return [one.id for one in await self.repo.memories()]

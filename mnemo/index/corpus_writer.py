@@ -307,7 +307,8 @@ class _Behind:
         return self.pairs.nbytes + waiting
 
     def add(self, node: int, steps: Iterable[str], known: Steps) -> None:
-        for step in (known.aliases.get(step, step) for step in steps):
+        # Of steps that repeat one message it is behind the node once.
+        for step in dict.fromkeys(known.aliases.get(step, step) for step in steps):
             for document in known.documents.get(step, ()):
                 self.pairs.append((node, document))
             if step not in known.documents:
@@ -482,8 +483,15 @@ class Corpus:
         return bool((threads == self.steps.sessions.get(thread_chain(thread_id), -2)).any())
 
     def remove(self, ids: Sequence[str]) -> None:
-        """Remove nodes, steps and messages; a step that repeats a message takes its place."""
+        """
+        Remove nodes, steps and messages; a step that repeats a message takes its place. Of
+        changesets nothing is said any more to come.
+        """
         gone = set(ids)
+        if gone - self.steps.documents.keys() - self.steps.aliases.keys():
+            for nodes in self.nodes.values():
+                known = nodes.origins.items()
+                nodes.origins = {node: one for node, one in known if one not in gone}
         self.steps.forget_repeats(gone)
         heirs = self.steps.handed_on(gone)
         for group in self._groups:

@@ -515,12 +515,12 @@ def leave_recall(
     are gone with them. What was made of them goes as well (``LEAVING``); of messages that are
     *expired* it may stay until the next scrub.
     """
-    if ids:
+    if ids := [*ids, *changesets]:
         first = tx.dialect.reserve(tx, "removals", {repo: len(ids)})[repo] + 1
         tx.insert("removals", _COLUMNS, [(no, repo, id) for no, id in enumerate(ids, first)])
         # After the numbers, which take the repository's row where writers run side by side.
         for leave in LEAVING:
-            leave(tx, repo, [*ids, *changesets], expired)
+            leave(tx, repo, ids, expired)
         # Not before: whoever adds holds the repository's row, and nobody else drops.
         tx.run(_DROP_OLD, (repo, repo, KEPT + len(ids)))
 

@@ -220,6 +220,25 @@ async def test_a_mark_behind_which_nothing_waits_goes(place):
         assert segments_in(place) == []
 
 
+async def test_a_changeset_that_is_forgotten_is_kept_in_no_segment(place):
+    """Not by an index either that had read of it before."""
+    async with opened(place) as (memory, repo):
+        session = await repo.start_session("look", session_id="s")
+        await repo.conversation("t").append([message(n) for n in range(4)])
+        said = message(4, content="I keep bees at home and Ana keeps bees")
+        await repo.conversation("t").append(said)
+        await (await repo.conversation("t").feed(session, from_seq=0)).caught_up()
+        origin = (await session.close_and_commit()).changeset_id
+        await learn(repo, "hive")
+        await learn(repo, "moss")
+        index = index_of(memory, kept=True)
+        await index.embed_waiting()
+        await repo.forget(message_ids=["m4"], thread_id="t")
+        await index.run()
+        assert not holding(place, origin.encode())
+        await same_as_anew(memory)
+
+
 async def test_a_step_that_takes_the_place_of_a_message_is_read_anew(place):
     """A segment knows that it repeats one, and not what it says."""
     async with opened(place) as (memory, repo):
