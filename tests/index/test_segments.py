@@ -338,6 +338,22 @@ async def test_what_is_put_right_is_found_again(tmp_path):
         assert (await index_of(memory, kept=True).corpus()).steps.count == 12
 
 
+async def test_a_message_is_behind_a_fact_once(place):
+    """However many sessions that were fed it have told the fact."""
+    async with opened(place) as (memory, repo):
+        said = {"role": "user", "content": "I keep bees at home and Ana keeps bees"}
+        await repo.conversation("t").append([said, *map(message, range(4))])
+        for name in ("a", "b"):
+            session = await repo.start_session("look", session_id=name)
+            await (await repo.conversation("t").feed(session, from_seq=0)).caught_up()
+            await session.close_and_commit()
+        pairs = (await index_of(memory, kept=False).corpus()).behind["semantic"].tolist()
+        assert pairs
+        assert len(pairs) == len({*map(tuple, pairs)})
+        await seal(memory)
+        await same_as_anew(memory)
+
+
 async def test_what_is_handed_on_is_read_anew(place):
     """A message that a step repeats is forgotten elsewhere; then all is kept again."""
     async with opened(place) as (memory, repo):
