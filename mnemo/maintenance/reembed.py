@@ -375,7 +375,9 @@ def _move_jobs(tx: Tx, repo: int, space: EmbeddingSpace) -> None:
     for state in (JobState.WAITING, JobState.RUNNING, JobState.DEAD):
         for job in find_jobs(tx, repo, state, due=None, limit=None):
             if "space" in job.needs:
-                needs = {**job.needs, "space": str(space)}
+                # Up to where all was embedded is said of the space before.
+                needs = {name: need for name, need in job.needs.items() if name != "until"}
+                needs["space"] = str(space)
                 JOBS.put(tx, repo, replace(job, needs=needs))
 
 

@@ -1,5 +1,6 @@
 """Jobs that embed: whichever process makes the vectors, each is made, and none of what is gone."""
 
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -21,6 +22,7 @@ from mnemo.log.feed import StoredFeed
 from mnemo.repository import remembering
 from mnemo.store.codec import decode_vector
 from mnemo.testing import HashingEmbedder
+from mnemo.values.jobs import Job
 from mnemo.values.messages import Message
 
 pytestmark = pytest.mark.slow
@@ -311,6 +313,24 @@ async def test_who_is_left_in_the_old_space_takes_no_job_from_the_new_one(place)
         await until(lambda: (vectors(place), states(place)) == (MANY + 1, ["done"]))
         await until(lambda: not moved._jobs.running)
         assert new._slots.running == 0
+
+
+async def test_what_was_embedded_in_the_old_space_is_not_taken_for_embedded(place):
+    """A job that waits while the repository moves begins at the first text again."""
+    mine, its = Noting(), Noting(32)
+    async with service(place, mine, background=False) as old, service(place, its) as new:
+        repo = await old.open_repo("r")
+
+        def owe(tx: Any) -> None:
+            needs = {"space": str(mine.space), "until": [0, 0, 0, 0, 9]}
+            tx.put_job(Job(kind="embed", subject="", due_at=tx.lease_now, needs=needs))
+
+        await say(repo, range(3))
+        await repo._parts.index.embed_waiting()
+        await repo._parts.transcript.writing(owe)
+        await new.reembed("r")
+        (found,) = rows_of(place, "SELECT needs FROM jobs WHERE kind = 'embed'")
+        assert json.loads(found[0]) == {"space": str(its.space)}
 
 
 async def test_who_opens_a_repository_takes_up_what_was_owed_in_another_space(place):
