@@ -354,10 +354,10 @@ class _Holders(dict[tuple[ScalarKind | None, Any], list[int]]):
             breather.breathe()
 
 
-def lately(cache: dict[K, V], key: K, make: Callable[[], V]) -> V:
-    """The value under *key*, made where there is none; the last ``MOST_ASKED`` keys are kept."""
+def lately(cache: dict[K, V], key: K, make: Callable[[], V], most: int = MOST_ASKED) -> V:
+    """The value under *key*, made where there is none; the last *most* keys are kept."""
     value = cache[key] = cache.pop(key) if key in cache else make()
-    if len(cache) > MOST_ASKED:
+    if len(cache) > most:
         del cache[next(iter(cache))]
     return value
 

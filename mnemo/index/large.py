@@ -42,7 +42,7 @@ EXACT = 20_000
 LARGE = 16_384
 """Documents of a large segment."""
 _READ = 8
-"""Terms of a segment whose postings are kept as they were read."""
+"""Terms of a segment whose postings are kept as they were read, filters likewise."""
 _CODE = 127
 """The greatest number of a code."""
 _OF_PIECES = ("piece", "previous", "next", "kind", "long")
@@ -226,7 +226,7 @@ class _Held(Postings):
 
 
 class _Metadata(Facets):
-    """The metadata of a large segment; all is decoded for each filter that it meets first."""
+    """The metadata of a large segment; what may hold is decoded for each filter it meets first."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         super().__init__()
@@ -235,14 +235,23 @@ class _Metadata(Facets):
 
     def holding(self, where: Where) -> Mask:
         with self._lock:
-            return lately(self._masks, repr(where), lambda: self._mask(where))
+            return lately(self._masks, repr(where), lambda: self._mask(where), _READ)
 
     def _mask(self, where: Where) -> Mask:
-        breather, holds = Breather(), [False]
+        breather, holds, said = Breather(), [False], _said(where)
         for text in self._stored:
-            holds.append(where.holds(json.loads(text)))
+            may_hold = not said or any(one in text for one in said)
+            holds.append(may_hold and where.holds(json.loads(text)))
             breather.breathe()
         return np.array(holds, np.bool_)
+
+
+def _said(where: Where) -> list[str]:
+    """Texts of which metadata as JSON has one where *where* holds of it; none: it may have none."""
+    lists = (one.any_of for one in where.conditions if one.any_of is not None)
+    named = next((some for some in lists if len(some) <= _READ), ())
+    # Numbers may be written in several ways.
+    return [json.dumps(one) for one in named] if all(isinstance(one, str) for one in named) else []
 
 
 class _Numbers(Mapping[str, int]):

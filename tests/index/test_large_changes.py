@@ -1,5 +1,6 @@
 """Whatever happens to a large repository, its segments and the tail hold what the rows say."""
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,8 +21,9 @@ from segments_kit import collect, few, holding, index_of, message, opened, segme
 from mnemo import StoreError
 from mnemo.index import at_rest, erased, keeper, segments
 from mnemo.index.held import NOTHING
-from mnemo.index.large import LargeView
+from mnemo.index.large import LargeView, _Metadata
 from mnemo.testing import HashingEmbedder
+from mnemo.values.filters import Where
 
 
 @pytest.fixture(params=["memory", ON_POSTGRES])
@@ -458,3 +460,26 @@ async def test_what_the_embedder_refuses_keeps_nothing_else_from_large_segments(
         for one in (index, other, index_of(memory, kept=True)):
             assert len(await ids_of(one)) == 40
             await same_as_in_memory(one, memory)
+
+
+def test_of_metadata_in_segments_that_alone_is_decoded_which_may_hold_what_is_asked(monkeypatch):
+    """Of filters that name texts; of the others all is. A few of their answers are kept."""
+    objects = [{"n": n, "who": f"Zoë {n}", "of": {"is": [n % 2 == 0, str(n)]}} for n in range(40)]
+    metadata = _Metadata([json.dumps(one, sort_keys=True) for one in objects])
+    decoded, loads = list[str](), json.loads
+    monkeypatch.setattr(json, "loads", lambda text: decoded.append(text) or loads(text))
+    asked = (
+        {"who": "Zoë 7"},
+        {"of.is": ["7", "30"]},
+        {"n": 7.0},
+        {"of.is": True},
+        {"n": {"gt": 9}},
+    )
+    for asking, most in zip(asked, (1, 2, 40, 40, 40), strict=True):
+        where = Where.checked(asking)
+        assert metadata.holding(where).tolist() == [False, *map(where.holds, objects)]
+        assert len(decoded) <= most + 2
+        decoded.clear()
+    for number in range(20):
+        metadata.holding(Where.checked({"n": number}))
+    assert len(metadata._masks) == 8
