@@ -62,8 +62,8 @@ from mnemo.runtime.text import terms
 CONFIG = Config(recall={"record_access": False})
 REST_S, READERS = 2.0, 16
 """Seconds until what opening left to do is done; searches that have all connections opened."""
-MANY, LARGEST, SHARES = 10_000, 1_000_000, {100_000: 0.5, 1_000_000: 0.15}
-"""Repositories, and texts, for which figures have goals; goals of recall, to NumPy with FTS5."""
+MANY, LARGE, SHARES = 10_000, 100_000, {100_000: 0.5, 1_000_000: 0.15}
+"""Repositories, and texts, from which figures have goals; goals of recall, to NumPy with FTS5."""
 TEN, LABELLED, MOST_SAID = 10, 300, 10
 """
 Candidates that are compared; questions of a file that are asked, about; times the appends that are
@@ -301,7 +301,7 @@ async def opening(folder: Path, *, documents: int, engine: str, stores: str) -> 
     name, (smaller, _, larger, second) = f"{documents:,} texts", opened
 
     def figure(what: str, value: float, unit: str, most: float | None = None) -> Figure:
-        return Figure(f"{name}: {what}", value, unit, most=most if documents >= LARGEST else None)
+        return Figure(f"{name}: {what}", value, unit, most=most if documents >= LARGE else None)
 
     bare = []
     if write_segments(folder, url):

@@ -268,7 +268,7 @@ def plots() -> str:
 
 
 def users() -> str:
-    """Render what ``scripts/simulate_scale --keep`` printed: sizes, and what breaks first."""
+    """Render what ``scripts/simulate_scale --keep`` printed: sizes, and the first limits."""
     sizes, unit, told = dict[str, dict[str, str]](), dict[str, dict[str, str]](), list[str]()
     for engine, run in json.loads(SIMULATED.read_text("utf-8")).items():
         name, costs = ENGINES[engine], run["costs"]
@@ -278,7 +278,10 @@ def users() -> str:
             sizes[f"{name}, {number:,} users"] = cells
         for what, limits in run["first"].items():
             first, *others = (f"{one} at {number}" for one, number in limits.items())
-            told.append(f"- {name}: {what} breaks by its **{first} users**, {', '.join(others)}.")
+            told.append(
+                f"- {name}: the first limit of {what} is its **{first} users**; then"
+                f" {', '.join(others)}."
+            )
         place = f"{costs['day']} on {costs['machine']}"
         told.append(f"- {name}: unit costs were measured {place}.")
     whole = [*_grid("unit cost, of the service + of the server", unit), "", *_grid("", sizes)]
