@@ -355,7 +355,7 @@ async def embedding(folder: Path, *, name: str, count: int, least: float | None)
         for first in range(0, count, 256):
             await embedder.embed(ordered[first : first + 256])
 
-    took_s = {"bare": await _processor_s(bare)}
+    took_s = {"bare": await _spent_s(bare)}
     config = Config(jobs={"background": False})
     for place in ("by a job", "in memory"):
         path = folder / f"{place}.db"
@@ -368,7 +368,7 @@ async def embedding(folder: Path, *, name: str, count: int, least: float | None)
             if place == "in memory":
                 await index.corpus()
             work = partial(index.work_off, FeedCursor(), goes_on=lambda: True)
-            took_s[place] = await _processor_s(work)
+            took_s[place] = await _spent_s(work)
             assert (await repo.statistics()).vectors == count
     called = f"embedding, {name}"
     rates = [Figure(f"{called}, {place}", count / s, "/s") for place, s in took_s.items()]
@@ -379,7 +379,7 @@ async def embedding(folder: Path, *, name: str, count: int, least: float | None)
     ]
 
 
-async def _processor_s(work: Callable[[], Awaitable[object]]) -> float:
+async def _spent_s(work: Callable[[], Awaitable[object]]) -> float:
     began = time.process_time()
     await work()
     return time.process_time() - began

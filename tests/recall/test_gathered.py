@@ -143,7 +143,7 @@ class Story:
                 act(corpus)
             if part < segments:
                 large = (*large, sealed(corpus, large))
-                at_rest.shed(corpus, large, large[-1].head.until)
+                at_rest.shed(corpus, large, (), large[-1].head.until)
         return corpus.view(1, Breather(), large)
 
 
@@ -155,7 +155,7 @@ def sealed(corpus: Corpus, large: Sequence[Sealed]) -> Sealed:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(at_rest, "LARGE", corpus.steps.living)
         patch.setattr(at_rest, "EXACT", 0)
-        made = at_rest.large_segment(corpus, stay, FeedCursor(), repo=1, reading="")
+        made = at_rest.large_segment(corpus, stay, FeedCursor(), (), repo=1, reading="")
     assert made is not None
     head, batches = unpacked(made[1])
     return Sealed(head, batches["steps"])

@@ -478,7 +478,8 @@ async def test_who_has_lost_the_claim_stops(place, monkeypatch):
     its.held_at = text(0)
     async with service(place, Noting(), background=False) as app, service(place, its) as other:
         repo = await app.open_repo("r")
-        await say(repo, range(999))
+        for begin in range(0, 5_000, 1_000):
+            await say(repo, range(begin, begin + 1_000))
         async with working(other):
             await its.is_held.wait()
             takes = partial(take_over, owner=app._owner.token)
@@ -487,7 +488,7 @@ async def test_who_has_lost_the_claim_stops(place, monkeypatch):
             jobs = other.repo("r")._jobs
             its.go_on.set()
             await until(lambda: not jobs.running)
-            assert 0 < vectors(place) < 999
+            assert 0 < vectors(place) < 5_000
             assert states(place) == ["running"]
 
 

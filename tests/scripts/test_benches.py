@@ -41,7 +41,7 @@ def test_every_row_that_needs_nothing_else_gives_its_figures():
     result = measured()
     assert {"packages", "synchronous"} <= result["machine"].keys()
     once = {"idle-loop", "import", "sessions", "episodes", "threads", "filters"}
-    reads = {"sustained", "recall", "search", "conversation"}
+    reads = {"sustained", "recall", "search", "conversation", "embed-minilm"}
     appends = {f"append-{mode} in_flight={n}" for mode in ("normal", "full") for n in (1, 64)}
     assert set(result["phases"]) == once | reads | appends
     for figures in result["phases"].values():
