@@ -281,7 +281,7 @@ class Embedding(ABC):
                     return False
                 self._drop_refused({*changes.removed, *(node.id for node in changes.nodes)})
                 refused = owed & self._pace.refused
-                fresh = {key: texts[key] for key in owed - refused}
+                fresh = {key: texts[key] for key in texts if key in owed and key not in refused}
                 if not await self._embed_window(fresh, as_of, recent, goes_on):
                     return False
                 self._pace.left |= {key: (texts[key], as_of) for key in refused}
