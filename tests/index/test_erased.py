@@ -1,6 +1,5 @@
 """What leaves recall leaves the segments that hold it; what they hold then is what the rows say."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,10 +8,9 @@ from typing import Any
 import anyio
 import numpy as np
 import pytest
-from engines import change, emptied
+from engines import change
 from helpers import examples
 from hypothesis import HealthCheck, given, settings
-from postgres_server import ON_POSTGRES
 from schedule_kit import ACTS, Schedule
 from segments_kit import (
     Tokenised,
@@ -31,7 +29,7 @@ from segments_kit import (
 )
 
 from mnemo import Changeset
-from mnemo.index import at_rest, erased, keeper, segments
+from mnemo.index import erased
 from mnemo.index.erased import without
 from mnemo.index.large import DERIVED, derived
 from mnemo.index.segments import Batch
@@ -41,28 +39,7 @@ from mnemo.store.rows import repo_number
 from mnemo.store.tx import Tx
 from mnemo.values.feed import FeedCursor
 
-
-@pytest.fixture(params=["file", ON_POSTGRES])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """Where a store begins empty."""
-    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
-    return emptied(url, tmp_path)
-
-
-@pytest.fixture(params=["memory", ON_POSTGRES])
-def begun(request: pytest.FixtureRequest) -> Callable[[], str]:
-    """Gives where a store begins empty, again and again."""
-    if request.param == "memory":
-        return lambda: "memory:"
-    url = request.getfixturevalue("postgres_url")
-    return lambda: str(emptied(url, ""))
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments are made of few documents."""
-    for module in (keeper, at_rest, segments):
-        monkeypatch.setattr(module, "SEALED_FROM", 4)
+pytestmark = pytest.mark.usefixtures("small")
 
 
 BEGUN = [("tell", 5, "t"), ("hear", 1, "t"), ("learn", 2, "hive"), ("know", 3, "moss")]

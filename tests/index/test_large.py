@@ -8,20 +8,11 @@ from typing import Any
 
 import pytest
 from engines import emptied, rows_of
-from postgres_server import ON_POSTGRES
 from segments_kit import few, opened
 
 from mnemo import Config, ErasureReport, Mnemo
 from mnemo.recall import gather
 from mnemo.testing import HashingEmbedder
-
-
-@pytest.fixture(params=["file", ON_POSTGRES])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """Where a store begins empty."""
-    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
-    return emptied(url, tmp_path)
-
 
 WORDS = [
     f"{a}{b}"

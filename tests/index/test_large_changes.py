@@ -2,19 +2,16 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import anyio
 import numpy as np
 import pytest
-from engines import emptied
 from helpers import examples
 from hypothesis import HealthCheck, given, settings
-from postgres_server import ON_POSTGRES
 from schedule_kit import ACTS, Schedule
 from segments_kit import collect, few, holding, index_of, message, opened, segments_in, tell
 
@@ -25,21 +22,7 @@ from mnemo.index.large import LargeView, _Metadata
 from mnemo.testing import HashingEmbedder
 from mnemo.values.filters import Where
 
-
-@pytest.fixture(params=["memory", ON_POSTGRES])
-def begun(request: pytest.FixtureRequest) -> Callable[[], str]:
-    """Gives where a store begins empty, again and again."""
-    if request.param == "memory":
-        return lambda: "memory:"
-    url = request.getfixturevalue("postgres_url")
-    return lambda: str(emptied(url, ""))
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments are made of few documents."""
-    for module in (keeper, at_rest, segments):
-        monkeypatch.setattr(module, "SEALED_FROM", 4)
+pytestmark = pytest.mark.usefixtures("small")
 
 
 def rows_of_part(steps: Any, ids: Any, metadata: Any, terms: Any, vectors: Any) -> list[Any]:
@@ -161,13 +144,6 @@ async def test_whatever_happens_large_segments_hold_what_the_rows_say(begun, act
             for index in (schedule.index, other, index_of(memory, kept=True)):
                 await index.run()
                 await same_as_in_memory(index, memory)
-
-
-@pytest.fixture(params=["file", ON_POSTGRES])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """Where a store begins empty."""
-    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
-    return emptied(url, tmp_path)
 
 
 @pytest.fixture

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import change, emptied
+from engines import change
 from helpers import examples, until
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from postgres_server import ON_POSTGRES
 from segments_kit import (
     WORDS,
     Tokenised,
@@ -31,7 +30,7 @@ from segments_kit import (
 
 from mnemo import StoreError, StoreReadOnly
 from mnemo.english.words import ANALYSER, index_terms
-from mnemo.index import at_rest, embedding, keeper, segments
+from mnemo.index import at_rest, embedding, segments
 from mnemo.index.documents import form_of
 from mnemo.index.follower import RepositoryIndex
 from mnemo.index.segments import MERGED, SEALED_FROM, Batch, Head, absorbed, packed, unpacked
@@ -39,20 +38,7 @@ from mnemo.runtime.text import words
 from mnemo.testing import HashingEmbedder
 from mnemo.values.feed import FeedCursor
 
-
-@pytest.fixture(params=["file", ON_POSTGRES])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """Where a store begins empty."""
-    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
-    return emptied(url, tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments are made of few documents."""
-    for module in (keeper, at_rest):
-        monkeypatch.setattr(module, "SEALED_FROM", 4)
-    monkeypatch.setattr(segments, "SEALED_FROM", 4)
+pytestmark = pytest.mark.usefixtures("small")
 
 
 def made_of(index: Any) -> at_rest.Made:
