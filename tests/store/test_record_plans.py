@@ -9,9 +9,9 @@ from world import opened
 
 from mnemo.graph.apply import _NUMBERS
 from mnemo.log.record_rows import _AFTER, _BEFORE, _STEPS_BESIDE, _STREAMS, Scope
+from mnemo.log.text_search import _RANKED
 from mnemo.store.sqlite import dialect
 from mnemo.store.sqlite.dialect import spelled
-from mnemo.store.texts import _RANKED
 from mnemo.values.records import Hidden
 
 
