@@ -11,26 +11,33 @@ from typing import Generic, TypeVar
 from mnemo.config import IndexConfig, StoreConfig
 from mnemo.erasure.erase import scrubbed
 from mnemo.erasure.repositories import delete_repository, repository_records
+from mnemo.graph import graph_checks
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.erased import leave_put_off, leave_segments, owing_segments
 from mnemo.index.files import SegmentFolder
 from mnemo.index.segments import StoredSegments
+from mnemo.items import item_rows
 from mnemo.items.item_rows import EXPIRING, StoredItems
 from mnemo.jobs import job_rows
 from mnemo.jobs.job_rows import PENDING, Owing, owing
+from mnemo.log import log_checks
 from mnemo.log.feed import LEAVING, StoredFeed, owes_vectors, stamp
 from mnemo.log.records import StoredRecords
 from mnemo.log.sessions import StoredSessions, append_steps
+from mnemo.log.text_check import check_texts
 from mnemo.log.transcript import TENDED, StoredTranscript
 from mnemo.maintenance.reembed import StoredOverhaul
+from mnemo.notes import note_rows
 from mnemo.notes.note_rows import StoredNotes
 from mnemo.protocols import Clock, StoreReport
+from mnemo.repository import checkpoints as checkpoint_rows
 from mnemo.repository.checkpoints import StoredCheckpoints
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.tasks import from_thread
 from mnemo.runtime.text import clean
 from mnemo.store.archive import StoredArchive
-from mnemo.store.check import check_store, repair_store
+from mnemo.store.archive_checks import Fit
+from mnemo.store.check import check_store
 from mnemo.store.engine import (
     OWNERS,
     PUT_OFF,
@@ -47,6 +54,14 @@ from mnemo.values.jobs import JobKind
 from mnemo.values.journal import Opening, Owner, RepositoryRecord
 
 P = TypeVar("P", bound=OfRepository)
+_RULES = (
+    *(*graph_checks.RULES, *item_rows.RULES, *note_rows.RULES),
+    *(*log_checks.RULES, *checkpoint_rows.RULES),
+)
+_FIT = Fit(
+    rules=(*log_checks.STAGED, *graph_checks.STAGED, *note_rows.STAGED, *checkpoint_rows.STAGED),
+    settle=log_checks.SETTLE,
+)
 LEAVING.append(leave_segments)
 PUT_OFF.append(PutOff(owing_segments, leave_put_off))
 
@@ -54,7 +69,7 @@ PUT_OFF.append(PutOff(owing_segments, leave_put_off))
 class Part(Generic[P]):
     """What a store gives of the repository of an id, as *kind* has it."""
 
-    def __init__(self, kind: type[P]) -> None:
+    def __init__(self, kind: Callable[..., P]) -> None:
         self._kind = kind
 
     def __get__(self, store: EngineStore, owner: type) -> Callable[[str], P]:
@@ -75,7 +90,7 @@ class EngineStore:
     feed = Part(StoredFeed)
     records = Part(StoredRecords)
     overhaul = Part(StoredOverhaul)
-    archive = Part(StoredArchive)
+    archive = Part(partial(StoredArchive, _FIT))
     notes = Part(StoredNotes)
     items = Part(StoredItems)
     transcript = Part(StoredTranscript)
@@ -201,8 +216,15 @@ class EngineStore:
         repaired: list[str] = []
         if repair:
             time = self._lease_time
-            repaired = await self.engine.writing(lambda tx: repair_store(tx, time(tx)))
-        problems, counts = await self.engine.reading(check_store)
+            repaired = await self.engine.writing(
+                lambda tx: [
+                    *log_checks.advance_threads(tx, time(tx)),
+                    *graph_checks.drop_dangling(tx),
+                ]
+            )
+        problems, counts = await self.engine.reading(
+            partial(check_store, rules=_RULES, more=(log_checks.unknown_calls, check_texts))
+        )
         if not self.engine.is_read_only:
             problems += await self.engine.writing(
                 lambda tx: tx.dialect.text_damage(tx), locks=OWNERS

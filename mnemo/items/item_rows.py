@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
+from mnemo.store.check import OF_REPO, Rule, absent, misshapen
 from mnemo.store.codec import (
     decode_list,
     decode_time,
@@ -90,6 +91,15 @@ _OWED_ROWS: Rows[tuple[int, str]] = Rows(
 
 _FIELDS = Rows("items", "i s", lambda row: [(row[0], one[0]) for one in decode_list(row[1], list)])
 
+_TEXT = "i.no = v.item AND $also i.repo = v.repo AND v.field IN $firsts(i.texts)"
+RULES: tuple[Rule, ...] = (
+    misshapen("vectors of items", "v.field", f"item_vectors {OF_REPO}", "r.space_dimensions"),
+    (
+        "vectors whose item or its text is gone",
+        "v.field",
+        f"item_vectors v WHERE {absent('items i', _TEXT)}",
+    ),
+)
 
 _Handed: TypeAlias = "tuple[str, datetime, Callable[[ItemWriter], Any]]"
 """Work on its way to the writer, behind its repository and the store's time for it."""

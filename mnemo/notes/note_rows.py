@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 from mnemo.runtime.text import terms
 from mnemo.runtime.transactions import transacted
+from mnemo.store.archive_checks import StagedRule
+from mnemo.store.check import misshapen
 from mnemo.store.codec import decode_vector, encode_time, encode_vector
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import (
@@ -79,6 +81,32 @@ WHERE n.repo = ? AND n.deleted_by IS NULL AND v.version = n.version
 """
 _DONE = "SELECT 1 FROM note_tasks WHERE repo = ? AND task_id = ?"
 _USAGE = f"{NOTE_USAGE.select} AND update_id = ? ORDER BY seq"
+
+_NOTE_OF = "note_vectors v JOIN notes n ON n.no = v.note AND $also n.repo = v.repo"
+RULES = (misshapen("vectors of notes", "n.topic", _NOTE_OF, "v.dimensions"),)
+STAGED: tuple[StagedRule, ...] = (
+    *(
+        (
+            "its note has not come to that version",
+            f"""SELECT a.line FROM staging.{table} a WHERE NOT EXISTS
+                (SELECT 1 FROM staging.notes n WHERE n.topic = a.note AND n.version >= a.version)
+                ORDER BY a.n""",
+        )
+        for table in ("note_versions", "note_journal")
+    ),
+    (
+        "the note is not as its latest version says",
+        """SELECT n.line FROM staging.notes n WHERE NOT EXISTS
+           (SELECT 1 FROM staging.note_versions v WHERE v.note = n.topic
+            AND v.version = n.version AND v.body = n.body AND v.description = n.description
+            AND (v.action = 'deleted') = (n.deleted_by IS NOT NULL)) ORDER BY n.n""",
+    ),
+    (
+        "the note that it names is not in the archive",
+        """SELECT line FROM staging.note_requests WHERE topic IS NOT NULL
+           AND topic NOT IN (SELECT topic FROM staging.notes) ORDER BY n""",
+    ),
+)
 
 
 class NoteReader:

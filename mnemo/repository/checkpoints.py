@@ -21,6 +21,8 @@ from mnemo.runtime.validation import (
     stored_object,
     whole_number,
 )
+from mnemo.store.archive_checks import StagedRule
+from mnemo.store.check import Rule
 from mnemo.store.codec import encode_json
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import Passed, listed, log_passed, repo_number, repo_row
@@ -77,6 +79,25 @@ _OF_RUNS = """
 SELECT thread_id, namespace, id FROM checkpoints $by(checkpoints_run)
 WHERE repo = ? AND run_id IN $texts ORDER BY thread_id, namespace
 """
+
+_LACKING = """
+{0}checkpoints c WHERE EXISTS (SELECT 1 FROM $entries(c.versions) j WHERE NOT EXISTS
+    (SELECT 1 FROM {0}checkpoint_values v WHERE {1} v.thread_id = c.thread_id
+     AND v.namespace = c.namespace AND v.channel = j.key AND v.version = j.value))
+"""
+RULES: tuple[Rule, ...] = (
+    (
+        "checkpoints without the value of a channel",
+        "c.id",
+        _LACKING.format("", "v.repo = c.repo AND"),
+    ),
+)
+STAGED: tuple[StagedRule, ...] = (
+    (
+        "the value of one of its channels is not in the archive",
+        f"SELECT c.line FROM {_LACKING.format('staging.', '')} ORDER BY c.n",
+    ),
+)
 
 
 class StoredCheckpoints(OfRepository):

@@ -31,7 +31,7 @@ from mnemo.errors import InvalidArchive, UsageError
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import Threads
 from mnemo.runtime.text import terms
-from mnemo.store.archive_checks import CHECKS, INDEXES, check, prune
+from mnemo.store.archive_checks import GENERAL, INDEXES, Fit, check, prune
 from mnemo.store.archive_rows import KINDS, Kind, head_of, line_of, opened
 from mnemo.store.codec import decode_time, utc_text
 from mnemo.store.engine import OfRepository, Snapshot, repository_locks
@@ -59,7 +59,11 @@ _PAGE_ROWS, _PAGE_LINES = 500, 500
 
 
 class StoredArchive(OfRepository):
-    """One repository as lines, out and in."""
+    """One repository as lines, out and in; *fit* is what the rooms say of staged records."""
+
+    def __init__(self, fit: Fit, *given: Any) -> None:
+        super().__init__(*given)
+        self._fit = fit
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[tuple[ArchiveHead, AsyncIterator[str]]]:
@@ -90,8 +94,8 @@ class StoredArchive(OfRepository):
                 for statement in INDEXES:
                     await staging.staging(partial(_execute, statement))
                 if reader.left_out:
-                    await staging.staging(prune)
-                for reason, query in CHECKS:
+                    await staging.staging(partial(prune, fit=self._fit))
+                for reason, query in (*GENERAL, *self._fit.rules):
                     await staging.staging(partial(check, reason=reason, query=query))
                 moved = partial(move, repo_id=self._repo_id, head=reader.head)
                 await staging.writing(moved, locks=repository_locks(self._repo_id))

@@ -211,7 +211,7 @@ def test_a_schema_that_could_not_be_distributed_is_told(script, faults):
 
 _STATEMENT = re.compile(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\s")
 _OTHER_ENGINE = ("mnemo.store.sqlite", "mnemo.store.postgres.scrub", "mnemo.store.postgres.schema")
-_OF_CHECKS = ("mnemo.store.check", "mnemo.store.text_check")
+_OF_CHECKS = ("mnemo.graph.graph_checks", "mnemo.log.log_checks", "mnemo.log.text_check")
 
 
 def _texts(value: Any) -> Iterator[str]:
