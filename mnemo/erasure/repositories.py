@@ -80,7 +80,15 @@ _MESSAGES = "SELECT no FROM messages WHERE repo = ?"
 _SNAPSHOTS = "SELECT no FROM snapshots WHERE repo = ?"
 _TABLES = (
     *TABLES,
-    *("message_calls", "note_vectors", "node_keys", "moving", "segments", "surfaced_records"),
+    *(
+        "message_calls",
+        "note_words",
+        "note_vectors",
+        "node_keys",
+        "moving",
+        "segments",
+        "surfaced_records",
+    ),
     "item_vectors",
 )
 """Every table with rows of a repository, but for those of the full text."""
@@ -96,7 +104,6 @@ def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
     rows += map(message_row, _numbers(tx, _MESSAGES, repo))
     rows += map(snapshot_row, _numbers(tx, _SNAPSHOTS, repo))
     texts = drop_texts(tx, repo, rows)
-    tx.dialect.drop_note_words(tx, repo, None)
     gone = Counter[str]()
     for table in _TABLES:
         gone[table] += tx.run(f"DELETE FROM {table} WHERE repo = ?", (repo,)).rowcount

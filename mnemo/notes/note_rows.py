@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from mnemo.runtime.text import terms
 from mnemo.runtime.transactions import transacted
 from mnemo.store.archive_checks import StagedRule
 from mnemo.store.check import misshapen
@@ -74,6 +73,11 @@ _COUNTS = """
 SELECT (SELECT count(*) FROM notes WHERE repo = :repo AND deleted_by IS NULL),
        (SELECT count(*) FROM note_versions WHERE repo = :repo)
 """
+_WORDS = """
+SELECT n.topic, w.words FROM note_words w JOIN notes n ON n.no = w.note AND $also n.repo = w.repo
+WHERE w.repo = ?
+"""
+_WORD_ROWS: Rows[tuple[str, str]] = Rows("note_words", "s s", lambda row: (row[0], row[1]))
 _VECTORS = """
 SELECT n.topic, v.vector FROM notes n JOIN note_vectors v ON v.repo = n.repo AND v.note = n.no
 WHERE n.repo = ? AND n.deleted_by IS NULL AND v.version = n.version
@@ -160,11 +164,11 @@ class NoteReader:
 
     def matching(self, terms: Sequence[str]) -> dict[str, frozenset[str]]:
         """Term (as ``runtime.text.terms`` gives them) → topics of the notes that hold it."""
-        found = {}
-        for term in terms:
-            rows = self._tx.dialect.notes_with(self._tx, self._repo, term)
-            found[term] = frozenset(topic for (topic,) in rows)
-        return found
+        held = _WORD_ROWS.intact(self._all(_WORDS, self._repo))
+        return {
+            term: frozenset(topic for topic, words in held if f" {term} " in words)
+            for term in terms
+        }
 
     def vectors(self, space: EmbeddingSpace) -> dict[str, Vector]:
         """Topic → vector of its present version, where there is one of *space*."""
@@ -212,6 +216,8 @@ DELETE FROM note_versions WHERE repo = :repo AND note = :note AND version <=
 """
 _DROP_VERSIONS = "DELETE FROM note_versions WHERE repo = ? AND note = ?"
 _DROP_VERSION = f"{_DROP_VERSIONS} AND version = ?"
+_DROP_WORDS = "DELETE FROM note_words WHERE repo = ? AND note = ?"
+_PUT_WORDS = "INSERT INTO note_words (repo, note, words) VALUES (?, ?, ?)"
 _DROP_VECTOR = "DELETE FROM note_vectors WHERE repo = ? AND note = ?"
 _PUT_VECTOR = """
 INSERT INTO note_vectors (repo, note, version, space, dimensions, vector)
@@ -270,12 +276,10 @@ class NoteWriter(NoteReader):
         )
         entry = NoteChangeRow(update_id=version.update_id, change=change)
         execute(NOTE_CHANGES.insert, (self._repo, number, *NOTE_CHANGES.values(entry)))
-        dialect = self._tx.dialect
-        dialect.drop_note_words(self._tx, self._repo, number)
+        execute(_DROP_WORDS, (self._repo, number))
         execute(_DROP_VECTOR, (self._repo, number))
         if row.is_there:
-            words = [(number, " ".join(terms(row.text)))]
-            dialect.put_note_words(self._tx, self._repo, words)
+            execute(_PUT_WORDS, (self._repo, number, row.words))
 
     def touch(self, topics: Sequence[str], at: datetime) -> None:
         """Set when they were last read; no version."""
@@ -300,7 +304,7 @@ class NoteWriter(NoteReader):
         return ErasureReport(
             notes=1,
             note_versions=execute(_DROP_VERSIONS, note).rowcount,
-            fulltext_rows=self._tx.dialect.drop_note_words(self._tx, *note),
+            fulltext_rows=execute(_DROP_WORDS, note).rowcount,
             vectors=execute(_DROP_VECTOR, note).rowcount,
         )
 

@@ -30,7 +30,6 @@ from typing_extensions import TypedDict
 from mnemo.errors import InvalidArchive, UsageError
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import Threads
-from mnemo.runtime.text import terms
 from mnemo.store.archive_checks import GENERAL, INDEXES, Fit, check, prune
 from mnemo.store.archive_rows import KINDS, Kind, head_of, line_of, opened
 from mnemo.store.codec import decode_time, utc_text
@@ -158,7 +157,7 @@ Batch = Mapping[str, list[tuple[Any, ...]]]
 
 _FOUND_BY = {
     "message": {"text": "TEXT"},
-    "note": {"terms": "TEXT"},
+    "note": {"words": "TEXT"},
     "vector": {"owner": "TEXT", "is_side": "INTEGER"},
 }
 """Staged columns beside those of the line: what a record is found by; see ``_found_by``."""
@@ -341,7 +340,7 @@ def _found_by(kind: Kind, row: list[Any], value: Any) -> tuple[Any, ...]:
                 raise ValueError("it has nothing that could be searched for, but is said to be")
             return (text,)
         case "note":
-            return (" ".join(terms(value.text)),)
+            return (value.words,)
         case "vector":
             return owner_of_vector(row[0])
         case _:
@@ -414,6 +413,10 @@ _MOVES = (
     WHERE repo = :repo
     """,
     """
+    INSERT INTO note_words (repo, note, words)
+    SELECT :repo, :notes + n, words FROM staging.notes WHERE deleted_by IS NULL
+    """,
+    """
     INSERT INTO item_vectors (seq, repo, item, field)
     SELECT :item_vectors + row_number() OVER (ORDER BY item), :repo, :items + item, field
     FROM staging.fields
@@ -428,7 +431,6 @@ _MOVES = (
 # Each is read in the order of its table: SQLite ends a read that is not when a table is made.
 _HALVES = "SELECT n, at, observation, action FROM staging.steps ORDER BY n"
 _TEXTS = "SELECT n, text, at FROM staging.{} WHERE text <> '' ORDER BY n"
-_NOTE_WORDS = "SELECT n, terms FROM staging.notes WHERE deleted_by IS NULL ORDER BY n"
 # Records whose texts are written at once.
 _BATCH = 1_000
 
@@ -457,8 +459,6 @@ def move(tx: Tx, repo_id: str, head: ArchiveHead) -> None:
         while batch := rows.fetchmany(_BATCH):
             texts = [(row_of(bases[table] + n), text, decode_time(at)) for n, text, at in batch]
             put_texts(tx, repo, texts)
-    words = tx.run(_NOTE_WORDS).fetchall()
-    tx.dialect.put_note_words(tx, repo, [(bases["notes"] + n, terms) for n, terms in words])
 
 
 def _base(tx: Tx, table: str, staged: str, repo: int) -> int:

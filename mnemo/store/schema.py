@@ -120,6 +120,10 @@ _NOTES = (
     tables.NOTE_VERSIONS.ddl,
     tables.NOTE_CHANGES.ddl,
     "CREATE INDEX note_journal_update ON note_journal (repo, update_id)",
+    # Folded and stemmed, each between blanks, of the notes that are there.
+    """CREATE TABLE note_words (
+       repo INTEGER NOT NULL, note INTEGER NOT NULL, words TEXT NOT NULL,
+       PRIMARY KEY (repo, note))""",
     # Of the version and the embedding space that it names; any other is owed.
     """CREATE TABLE note_vectors (
        repo INTEGER NOT NULL, note INTEGER NOT NULL, version INTEGER NOT NULL,

@@ -106,15 +106,6 @@ class Dialect(Protocol):
         those that hold one word are needed, exactly.
         """
 
-    def put_note_words(self, tx: Tx, repo: int, rows: Sequence[tuple[int, str]]) -> None:
-        """Insert the words of notes, folded and stemmed, by the notes' numbers."""
-
-    def drop_note_words(self, tx: Tx, repo: int, note: int | None) -> int:
-        """Delete the words of a note, or of all of them; give how many rows there were."""
-
-    def notes_with(self, tx: Tx, repo: int, term: str) -> list[Sequence[Any]]:
-        """Rows with the topics of the notes that hold *term*."""
-
     def reserve(self, tx: Tx, table: str, counts: Mapping[int, int]) -> dict[int, int]:
         """
         By repository the number before the next ones of *table*, as many as *counts* says, which

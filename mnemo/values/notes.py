@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias, TypeVar
 
 from mnemo.errors import InvalidNote
-from mnemo.runtime.text import clean, fold, is_blank, one_line, stem
+from mnemo.runtime.text import clean, fold, is_blank, one_line, stem, terms
 from mnemo.values.chat import Usage
 
 Author: TypeAlias = Literal["model", "rule", "agent", "application", "import", "undo"]
@@ -133,6 +133,11 @@ class NoteRow:
     def text(self) -> str:
         """What it is found by, and its vector made of."""
         return f"{self.topic.replace('-', ' ')}\n{self.description}\n{self.body}"
+
+    @property
+    def words(self) -> str:
+        """The terms of its text, each between blanks."""
+        return f" {' '.join(terms(self.text))} "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,7 @@ def tables_of(file: sqlite3.Connection) -> set[str]:
     """The tables of repositories' things, full text aside."""
     query = "SELECT name FROM sqlite_master WHERE type = 'table'"
     names = {name for (name,) in file.execute(query)} - KEPT
-    return {n for n in names if not n.startswith(("text", "note_words"))}
+    return {n for n in names if not n.startswith("text")}
 
 
 def tables_with_rows(db: Path) -> set[str]:

@@ -25,7 +25,6 @@ MORE, BESIDES = 1.1, 20
 WHOLE = {
     "owing": "what is due is looked at for all repositories of a service at once",
     "text_damage": "a scrub compares the one index of words with all texts",
-    "merge_note_words": "the words of all notes are in one index, which an erasure writes anew",
 }
 """Functions whose cost is the whole store's, and why."""
 

@@ -60,6 +60,7 @@ FEW = {
     "moving": "what a change of the embedding space has not taken over yet",
     "notes": "a row for each topic",
     "note_vectors": "a row for each topic",
+    "note_words": "a row for each topic",
 }
 """Tables in which all rows of a repository may be read to find some."""
 ALL_OF_ONE = {
@@ -69,7 +70,6 @@ ALL_OF_ONE = {
 """What else may do so, likewise."""
 FULL_TEXT = {
     "text_words": "on SQLite each token begins with the number of its repository",
-    "note_words": "the words of all notes are in one index",
     "texts": "on PostgreSQL the words of all texts are in one index",
 }
 """Names of tables of the full text, which is matched in ways of its own."""

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from mnemo.runtime.text import index_words
-from mnemo.store.texts import entry, triples
+from mnemo.store.texts import triples
 from mnemo.store.tx import Analysed, Column, Tx
 
 text_columns = ("no", "repo", "at", "length", "words", "lowered", "triples")
@@ -27,11 +26,6 @@ def text_rows(texts: Sequence[Analysed]) -> list[tuple[Any, ...]]:
 
 def index_texts(tx: Tx, repo: int) -> None:
     """Nothing: the server gathers what is new by itself."""
-
-
-def tokens(text: str) -> list[str]:
-    """The words of *text* as they stand, in order."""
-    return [entry(text[start:end]) for _, start, end in index_words(text)]
 
 
 def occurrences(words: Sequence[str]) -> tuple[str, tuple[Any, ...]]:
@@ -65,12 +59,6 @@ _NOTE = """
 INSERT INTO meta (name, value) SELECT 'scrub ' || pg_current_xact_id(), '1'
 WHERE NOT EXISTS (SELECT 1 FROM meta WHERE name LIKE 'scrub %') ON CONFLICT DO NOTHING
 """
-_PUT_WORDS = "INSERT INTO note_words (repo, note, words) VALUES (?, ?, ?)"
-_DROP_WORDS = "DELETE FROM note_words WHERE repo = ?"
-_NOTES = """
-SELECT n.topic FROM note_words w JOIN notes n ON n.repo = w.repo AND n.no = w.note
-WHERE w.repo = ? AND w.words @> ?::text[] AND occurrences(w.words, ?::text[]) > 0
-"""
 _COLUMNS = """
 SELECT c.table_name, c.column_name, c.data_type, c.is_nullable = 'NO',
        EXISTS (SELECT 1 FROM pg_index i
@@ -83,7 +71,7 @@ AND NOT (SELECT relispartition FROM pg_class
          WHERE oid = format('%I.%I', c.table_schema, c.table_name)::regclass)
 ORDER BY c.table_name, c.ordinal_position
 """
-_ENGINES = ["texts", "note_words", "names", "locks", "commits", "caches"]
+_ENGINES = ["texts", "names", "locks", "commits", "caches"]
 _LETTERS = {"bigint": "i", "double precision": "f", "text": "s", "bytea": "b"}
 
 
@@ -109,20 +97,6 @@ def _numbers_in_turn(tx: Tx, table: str, count: int) -> int:
 def last_number(tx: Tx, table: str, repo: int) -> int:
     statement = _LAST.format(_IDENTITIES.get(table, "no"), table)
     return int(tx.run(statement, (repo,)).fetchone()[0])
-
-
-def put_note_words(tx: Tx, repo: int, rows: Sequence[tuple[int, str]]) -> None:
-    tx.run_many(_PUT_WORDS, [(repo, note, tokens(words)) for note, words in rows])
-
-
-def drop_note_words(tx: Tx, repo: int, note: int | None) -> int:
-    of_one, values = ("", ()) if note is None else (" AND note = ?", (note,))
-    return tx.run(_DROP_WORDS + of_one, (repo, *values)).rowcount
-
-
-def notes_with(tx: Tx, repo: int, term: str) -> list[Sequence[Any]]:
-    phrase = tokens(term)
-    return list(tx.run(_NOTES, (repo, phrase, phrase)).fetchall()) if phrase else []
 
 
 def note_erased(tx: Tx) -> None:

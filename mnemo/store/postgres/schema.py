@@ -43,11 +43,6 @@ CREATE FUNCTION occurrences(text[], text[]) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS 'SELECT count(*) FROM generate_subscripts($1, 1) i
     WHERE $1[i] = $2[1] AND $1[i : i + cardinality($2) - 1] = $2';
-CREATE TABLE note_words (
-    repo BIGINT NOT NULL, note BIGINT NOT NULL, words TEXT[] COLLATE "C" NOT NULL,
-    PRIMARY KEY (repo, note)
-);
-CREATE INDEX note_words_words ON note_words USING gin (words);
 """
 # On several machines each has all of it: whatever else is read is found by the number.
 _NAMES = """

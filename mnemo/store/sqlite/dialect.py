@@ -62,11 +62,10 @@ _HOLDING = """
  UNION ALL SELECT x.text FROM text_tail x CROSS JOIN texts t ON t.no = x.text
  WHERE x.repo = ? AND instr(t.words, ?) > 0) f WHERE TRUE
 """
-_INDEXES = ("text_words", "note_words")
 # A deleted word stays in its segment until that is merged into another one.
-_MERGE = "INSERT INTO {0} ({0}) VALUES ('optimize')"
-_REBUILD = "INSERT INTO {0} ({0}) VALUES ('rebuild')"
-_STRUCTURE = "SELECT coalesce(max(length(block)), 0) FROM {}_data WHERE id = 10"
+_MERGE = "INSERT INTO text_words (text_words) VALUES ('optimize')"
+_REBUILD = "INSERT INTO text_words (text_words) VALUES ('rebuild')"
+_STRUCTURE = "SELECT coalesce(max(length(block)), 0) FROM text_words_data WHERE id = 10"
 # Each merge may leave a level empty, of two bytes; SQLite 3.40 never removes one, and
 # takes a table of more than 2,000 for damaged.
 _MOST_STRUCTURE_BYTES = 500
@@ -135,14 +134,12 @@ def found(
 
 
 def merge_words(tx: Tx, *, compare: bool = True) -> None:
-    """Leave nothing of deleted words in the indexes; *compare* them, too, with the texts."""
+    """Leave nothing of deleted words in the index; *compare* it, too, with the texts."""
     # Of a text that was damaged once it was indexed, other words are deleted than it had.
     is_unfit = compare and bool(text_damage(tx))
-    for table in _INDEXES:
-        (size,) = tx.run(_STRUCTURE.format(table)).fetchone()
-        # Where levels pile up, the index is built anew.
-        anew = size > _MOST_STRUCTURE_BYTES or (is_unfit and table == "text_words")
-        tx.run((_REBUILD if anew else _MERGE).format(table))
+    (size,) = tx.run(_STRUCTURE).fetchone()
+    # Where levels pile up, the index is built anew.
+    tx.run(_REBUILD if is_unfit or size > _MOST_STRUCTURE_BYTES else _MERGE)
 
 
 def text_damage(tx: Tx) -> list[str]:
@@ -152,17 +149,6 @@ def text_damage(tx: Tx) -> list[str]:
     except sqlite3.DatabaseError as error:
         return [f"damaged full text: {error}"]
     return []
-
-
-_NOTES = """
-SELECT n.topic FROM note_words w JOIN notes n ON n.no = w.rowid
-WHERE note_words MATCH ? AND n.repo = ?
-"""
-
-
-def notes_with(tx: Tx, repo: int, term: str) -> list[Sequence[Any]]:
-    quoted = '"' + term.replace('"', '""') + '"'
-    return tx.run(_NOTES, (quoted, repo)).fetchall()
 
 
 # The full text has its own check, and its shadow tables are not ours to read.
@@ -215,8 +201,6 @@ _WORD = re.compile(r"\$(?:(by|entries|firsts|field|keyed)\(([\w.]+)(?:, (\w+))?\
 _LARGEST = "SELECT coalesce(max({}), 0) FROM {}"
 _GIVEN_AGAIN = ("sessions", "episodes", "nodes", "notes", "items")
 _LAST_NUMBER = "SELECT seq FROM sqlite_sequence WHERE name = ?"
-_PUT_WORDS = "INSERT INTO note_words (rowid, terms) VALUES (?, ?)"
-_DROP_WORDS = "DELETE FROM note_words WHERE rowid IN (SELECT no FROM notes WHERE repo = ?)"
 # Each note differs from the one before: a scrub that began earlier cannot remove it.
 _NOTE = "INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', 'erased ' || random())"
 _NOTE_EXPIRED = """
@@ -254,16 +238,6 @@ def last_number(tx: Tx, table: str, repo: int) -> int:
     """Of whatever repository: writers come one after the other."""
     column = "ordinal" if table == "steps" else "no"
     return int(tx.run(_LARGEST.format(column, table)).fetchone()[0])
-
-
-def put_note_words(tx: Tx, repo: int, rows: Sequence[tuple[int, str]]) -> None:
-    tx.run_many(_PUT_WORDS, rows)
-
-
-def drop_note_words(tx: Tx, repo: int, note: int | None) -> int:
-    if note is not None:
-        return tx.run("DELETE FROM note_words WHERE rowid = ?", (note,)).rowcount
-    return tx.run(_DROP_WORDS, (repo,)).rowcount
 
 
 def note_erased(tx: Tx) -> None:

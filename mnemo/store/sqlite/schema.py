@@ -19,9 +19,6 @@ from mnemo.store.sqlite.dialect import TEXTS, spelled
 APPLICATION_ID = 0x6D6E6D72
 """The letters "mnmr"; development versions and previews had others."""
 _DEVELOPMENT_ID, _PREVIEW_ID = 0x6D6E656D, 0x6D6E6D6F
-# Its words are folded and stemmed before they come here, as those of a query are.
-_NOTE_WORDS = "CREATE VIRTUAL TABLE note_words USING fts5(terms, tokenize = 'unicode61')"
-
 _NAMES = "CREATE UNIQUE INDEX idx_repos_id ON repos (id)"
 
 ON_FILE: dict[int, Callable[[Any], None]] = {}
@@ -100,7 +97,7 @@ def _step(connection: sqlite3.Connection, number: int) -> None:
 
 def _make(connection: sqlite3.Connection, found: int, number: int) -> None:
     if not found:
-        for statement in (*schema.CREATE, _NAMES, *TEXTS, _NOTE_WORDS):
+        for statement in (*schema.CREATE, _NAMES, *TEXTS):
             connection.execute(spelled(statement))
         return
     schema.MIGRATIONS[found - 1](SqliteTx(connection))
