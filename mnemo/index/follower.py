@@ -64,9 +64,10 @@ class RepositoryIndex(Embedding):
         segments: Where its columns are kept; ``None``: nowhere.
         owed_s: Seconds of embedding that ``corpus`` does before it answers, at most.
         advise: Called once with ``IndexStatistics.advice``, when there is some.
-        wake: Has ``run`` embed in the background; called where vectors are owed.
+        wake: Has ``run`` embed and seal in the background; called where vectors are owed, and where
+            enough for a segment is in memory alone.
         owe: Owes more than ``MOST_OWN`` texts to a job, maybe of another process; gives whether it
-            is being done. ``None``: there are no jobs.
+            is being done. ``None``: nothing is done here in the background.
         budget: Says when to let go.
     """
 
@@ -162,10 +163,14 @@ class RepositoryIndex(Embedding):
         """
         with self._in_use():
             await self._follow()
-            if self._view.owed:
-                self.wake()
+            self._call_for_more()
             self.budget.use(self)
             return self._view.revision
+
+    def _call_for_more(self) -> None:
+        enough = self.segments is not None and any(map(self._held.is_enough, CHAINS))
+        if self._view.owed or (enough and self.owe is not None):
+            self.wake()
 
     async def _follow(self, *, held: bool = False) -> None:
         """Catch up; *held*: with the documents in memory also where nothing is new."""
@@ -198,8 +203,7 @@ class RepositoryIndex(Embedding):
                 except Exception as error:
                     log.debug("the background embeds what is new: %s", error)
                 await self._follow(held=True)
-            if self._view.owed:
-                self.wake()
+            self._call_for_more()
             self.budget.use(self)
             return self._view
 

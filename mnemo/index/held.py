@@ -10,7 +10,7 @@ from mnemo.index.corpus import OBJECT
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.erased import MOST_WAITING
 from mnemo.index.large import Sealed
-from mnemo.index.segments import Chain, Kept, Repeats
+from mnemo.index.segments import SEALED_FROM, Chain, Kept, Repeats
 from mnemo.protocols import FeedCursor
 from mnemo.runtime.clock import Breather
 from mnemo.values.changeset import Revision
@@ -81,6 +81,10 @@ class Held:
         self.gone.extend(ids)
         self.large = tuple(one.without(ids) for one in self.large)
         self.unlisted = bool(self.large)
+
+    def is_enough(self, chain: Chain) -> bool:
+        """Whether what was read and is not kept is enough for a segment."""
+        return self.corpus.count_of(chain) - self.sealed.get(chain, 0) >= SEALED_FROM
 
     def alone(self, large: Iterable[Sealed]) -> set[str]:
         """

@@ -14,7 +14,6 @@ from mnemo.index.held import Held
 from mnemo.index.large import Sealed
 from mnemo.index.segments import (
     CHAINS,
-    SEALED_FROM,
     Chain,
     Kept,
     StoredSegments,
@@ -174,7 +173,7 @@ class Keeper:
             if not await self.keep_large(held, cursor, repo, threads):
                 return False
         for chain in CHAINS:
-            while held.corpus.count_of(chain) - held.sealed.get(chain, 0) >= SEALED_FROM:
+            while held.is_enough(chain):
                 kept = await self.segments.kept(chain)
                 async with lock:
                     if (cursor := at()) is None:

@@ -152,15 +152,15 @@ class Repository(MemoryCalls):
 
     def _open(self, found: Opening) -> None:
         """Begin what was *found* due. *Raises* ``EmbeddingSpaceMismatch``: of another space."""
-        index, config = self._parts.index, self._parts.config
+        index, config, owe = self._parts.index, self._parts.config, self._jobs.embed
         self._sessions.check_space(self._parts.embedder, found.space)
         with self._parts.spans.at(None):
             if found.tends_threads or config.conversation.ttl_s:
                 self._conversations.open()
             if found.expires_items:
                 self._items._begin()
-            embed = index.run if config.jobs.background else self._jobs.embed
-            index.wake, index.owe = Errand(self._spawn_apart, embed).poke, self._jobs.embed
+            index.owe = owe if config.jobs.background else None
+            index.wake = Errand(self._spawn_apart, index.run if index.owe else owe).poke
             if found.owes_vectors:
                 index.wake()
             if config.jobs.background:

@@ -8,7 +8,7 @@ import pytest
 from engines import emptied
 from postgres_server import ON_POSTGRES
 
-from mnemo.index import at_rest, keeper, segments
+from mnemo.index import at_rest, held, segments
 
 
 @pytest.fixture(params=["file", ON_POSTGRES])
@@ -30,5 +30,5 @@ def begun(request: pytest.FixtureRequest) -> Callable[[], str]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments are made of few documents."""
-    for module in (keeper, at_rest, segments):
+    for module in (held, at_rest, segments):
         monkeypatch.setattr(module, "SEALED_FROM", 4)

@@ -172,6 +172,34 @@ async def damage(memory: Any, no: int, at: str) -> None:
     await memory._store.engine.writing(change, locks=[("segments", "r")])
 
 
+async def test_what_is_only_asked_is_kept_too(place, monkeypatch):
+    """Also where no vector is owed; what cannot be kept is packed once."""
+    async with opened(place, background=True) as (memory, repo):
+        await tell(repo, 0, 20)
+        await until(lambda: sum(row[1] for row in segments_in(place)) == 20)
+        await memory._store.segments("r").drop("steps", 0)
+    packs, put = list[int](), segments.StoredSegments.put
+
+    async def refuse(*_: Any) -> None:
+        packs.append(1)
+        raise StoreError("full")
+
+    monkeypatch.setattr(segments.StoredSegments, "put", refuse)
+    async with opened(place, background=True) as (_, repo):
+        for _ in range(3):
+            await repo.recall("honey")
+            await until(lambda: packs)
+        assert packs == [1]
+    monkeypatch.setattr(segments.StoredSegments, "put", put)
+    async with opened(place) as (_, repo):
+        monkeypatch.setattr(repo._parts.index, "wake", pytest.fail)
+        await repo.recall("honey")
+    async with opened(place, background=True) as (memory, repo):
+        await repo.recall("honey")
+        await until(lambda: sum(row[1] for row in segments_in(place)) == 20)
+        await same_as_anew(memory)
+
+
 async def test_columns_of_another_reading_are_made_anew(place):
     """Under another name of the agent texts are others."""
     async with opened(place) as (memory, repo):
