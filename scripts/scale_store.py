@@ -41,7 +41,7 @@ from mnemo.protocols import GraphWrite
 from mnemo.runtime.text import STOP_WORDS
 from mnemo.store.codec import encode_vector
 from mnemo.store.rows import listed, repo_number, repo_row
-from mnemo.store.schema import CREATE
+from mnemo.store.schema import COLUMNS, CREATE
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import check_space, put_vectors
 from mnemo.store.tx import Tx
@@ -314,7 +314,8 @@ def _copy(tx: Tx, times: Sequence[int]) -> None:
         numbered = "names" if own and table == "repos" else table
         begin = tx.dialect.reserve(tx, numbered, {0: len(times) * each})[0] + 1 - first
         added[table] = f"({begin} + {each} * (k.value - {times[0]}))"
-    columns = {table: [c.name for c in found] for table, found in tx.dialect.columns(tx).items()}
+    columns = {table: [c.name for c in found] for table, found in COLUMNS.items()}
+    columns["repos"] += [f"{table}_no" for table in own]
     columns["texts"] = [*tx.dialect.text_columns]
     for table, changed in _COPIES.items():
         owner = "no" if table == "repos" else "repo"

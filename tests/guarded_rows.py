@@ -7,19 +7,43 @@ checked all the same. Tests that count statements use a fixture of this name tha
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 import pytest
 
-from mnemo.store.engine import GUARDS, WHOLE, Bulk, Locks
+from mnemo.store.engine import WHOLE, Bulk, Locks
 from mnemo.store.postgres.engine import PostgresEngine
 from mnemo.store.sqlite.engine import SqliteEngine
 from mnemo.store.tx import Tx, Values
 
-__all__ = ["UNGUARDED", "UnguardedWrite", "guarded_rows"]
+__all__ = ["GUARDS", "UNGUARDED", "UnguardedWrite", "guarded_rows"]
 
+GUARDS: Mapping[str, Sequence[str]] = {
+    "session": ("sessions", "episodes", "steps", "staged"),
+    "graph": ("nodes", "node_keys", "edges", "vectors", "changesets", "moving"),
+    "transcript": (
+        *("threads", "messages", "message_calls", "compactions", "snapshots"),
+        *("outcomes", "goals", "pins", "surfaced", "surfaced_records", "jobs"),
+    ),
+    "notes": (
+        *("notes", "note_versions", "note_vectors", "note_words", "note_journal", "note_marks"),
+        *("note_requests", "note_tasks", "note_conversations", "note_usage"),
+    ),
+    "items": ("items", "item_vectors"),
+    "checkpoints": ("checkpoints", "checkpoint_values", "checkpoint_writes"),
+    "owner": ("owners",),
+}
+"""
+Which lock guards the rows of which tables; its id is the repository's, or
+``session_lock``'s.
+
+A row is written whole only under the lock that guards it: the writer has read it there, and
+nobody else has changed it since. Without that lock, columns that no whole row has are set by
+themselves, with their condition in the statement (``sessions.owner``), or added to. ``repos``
+is written in this way alone.
+"""
 _KINDS = {table: kind for kind, tables in GUARDS.items() for table in tables}
 _WRITE = re.compile(r"\s*(?:(INSERT INTO|DELETE FROM)|UPDATE) (\w+)\b\s*(.*)", re.S)
 _SET = re.compile(r"SET\s(.*?)(?:\bFROM\b|\bWHERE\b|$)", re.S)

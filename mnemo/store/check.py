@@ -10,7 +10,8 @@ from mnemo.errors import StoreCorrupt
 from mnemo.store import tables
 from mnemo.store.codec import checked_node, decode_time, decode_vector
 from mnemo.store.rows import Rows
-from mnemo.store.tx import Column, Tx
+from mnemo.store.schema import COLUMNS, Column
+from mnemo.store.tx import Tx
 
 _COUNTED = (
     *("repos", "sessions", "episodes", "steps", "nodes", "edges", "vectors", "threads"),
@@ -88,14 +89,14 @@ JUDGES: Mapping[tuple[str, str], Callable[[Any], object]] = {
 
 def check_rows(tx: Tx) -> Iterator[str]:
     """The damaged rows, by table and key."""
-    for table, columns in tx.dialect.columns(tx).items():
+    for table, columns in COLUMNS.items():
         yield from _check_table(tx, table, columns)
 
 
 def _check_table(tx: Tx, table: str, columns: Sequence[Column]) -> Iterator[str]:
     names = [column.name for column in columns]
     keys = _NAMED_BY.get(table) or [column.name for column in columns if column.is_key]
-    types = [c.letter + ("" if c.is_required or c.is_key else "?") for c in columns]
+    types = [c.letter + ("" if c.is_required else "?") for c in columns]
     decode = partial(_decode, table, names)
     read = Rows(table, " ".join(types), decode, key=[names.index(key) for key in keys])
     passed: list[StoreCorrupt] = []

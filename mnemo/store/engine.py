@@ -40,30 +40,6 @@ out all others from a writer that names none.
 """
 
 
-GUARDS: Mapping[str, Sequence[str]] = {
-    "session": ("sessions", "episodes", "steps", "staged"),
-    "graph": ("nodes", "node_keys", "edges", "vectors", "changesets", "moving"),
-    "transcript": (
-        *("threads", "messages", "message_calls", "compactions", "snapshots"),
-        *("outcomes", "goals", "pins", "surfaced", "surfaced_records", "jobs"),
-    ),
-    "notes": (
-        *("notes", "note_versions", "note_vectors", "note_journal", "note_marks"),
-        *("note_requests", "note_tasks", "note_conversations", "note_usage"),
-    ),
-    "items": ("items", "item_vectors"),
-    "checkpoints": ("checkpoints", "checkpoint_values", "checkpoint_writes"),
-    "owner": ("owners",),
-}
-"""
-Which lock guards the rows of which tables; its id is the repository's, or
-``session_lock``'s.
-
-A row is written whole only under the lock that guards it: the writer has read it there, and
-nobody else has changed it since. Without that lock, columns that no whole row has are set by
-themselves, with their condition in the statement (``sessions.owner``), or added to. ``repos``
-is written in this way alone.
-"""
 OWNERS: Locks = [("owner", "")]
 """What a writer names that only changes who owns sessions: claims check that by themselves."""
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 from mnemo.errors import StoreError
 from mnemo.store import tables
+from mnemo.store.table import LETTERS
 from mnemo.store.tx import Tx
 
 _REGISTERS = (
@@ -161,6 +164,35 @@ CREATE = (
     *_ITEMS,
 )
 
+
+class Column(NamedTuple):
+    """A column of a table; *letter* is its type as ``Rows`` takes it."""
+
+    name: str
+    letter: str
+    is_required: bool
+    is_key: bool
+
+
+def _columns(definition: str) -> list[Column]:
+    said = definition.partition("(")[2].rpartition(")")[0].replace("$keyed(", ", PRIMARY KEY (")
+    keys = ", ".join(re.findall(r"PRIMARY KEY \((.*?)\)", said)).split(", ")
+    found = []
+    for part in re.split(r",\s*(?![^(]*\))", said):
+        name, type = part.split()[:2]
+        if name not in ("PRIMARY", "UNIQUE"):
+            is_key = "PRIMARY KEY" in part or name in keys
+            is_required = is_key or "NOT NULL" in part or type.startswith("$")
+            found.append(Column(name, LETTERS.get(type, "i"), is_required, is_key))
+    return found
+
+
+COLUMNS = {
+    statement.split()[2]: _columns(statement)
+    for statement in CREATE
+    if statement.startswith("CREATE TABLE")
+}
+"""The columns of every table of ``CREATE``."""
 
 MIGRATIONS: tuple[Callable[[Tx], None], ...] = ()
 """

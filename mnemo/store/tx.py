@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from mnemo.errors import MnemoError
 
@@ -63,15 +63,6 @@ class Result(Protocol):
 
     def close(self) -> None:
         """Read no further."""
-
-
-class Column(NamedTuple):
-    """A column as the database declares it; *letter* is its type as ``Rows`` takes it."""
-
-    name: str
-    letter: str
-    is_required: bool
-    is_key: bool
 
 
 Analysed: TypeAlias = tuple[int, int, float, list[str], str | None]
@@ -132,9 +123,6 @@ class Dialect(Protocol):
         Make an empty table that this transaction alone sees; *seq* counts its rows. Whoever uses it
         empties it again.
         """
-
-    def columns(self, tx: Tx) -> dict[str, list[Column]]:
-        """The columns of the tables that the schema makes, full text aside."""
 
     def damage(self, tx: Tx) -> list[str]:
         """What the database finds wrong with its own storage."""

@@ -26,7 +26,7 @@ from world import NOON
 from mnemo import Mnemo, MnemoError, Repository, StoreCorrupt
 from mnemo.config import StoreConfig
 from mnemo.store.check import JUDGES, check_rows
-from mnemo.store.sqlite import dialect as catalogue
+from mnemo.store.schema import COLUMNS
 from mnemo.store.sqlite.connection import SqliteTx, connect_in_memory
 from mnemo.store.sqlite.schema import migrate
 from mnemo.values.changeset import Changeset
@@ -43,7 +43,7 @@ def columns() -> Iterator[tuple[str, str, str]]:
     """Table, name and declared type of every column of the schema."""
     with closing(connect_in_memory(StoreConfig())) as connection:
         migrate(connection, None)
-        for table in catalogue.columns(SqliteTx(connection)):
+        for table in COLUMNS:
             for name, type in connection.execute(
                 "SELECT name, type FROM pragma_table_info(?) ORDER BY cid", (table,)
             ):

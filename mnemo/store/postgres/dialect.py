@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from mnemo.store.texts import triples
-from mnemo.store.tx import Analysed, Column, Tx
+from mnemo.store.tx import Analysed, Tx
 
 text_columns = ("no", "repo", "at", "length", "words", "lowered", "triples")
 
@@ -59,20 +59,6 @@ _NOTE = """
 INSERT INTO meta (name, value) SELECT 'scrub ' || pg_current_xact_id(), '1'
 WHERE NOT EXISTS (SELECT 1 FROM meta WHERE name LIKE 'scrub %') ON CONFLICT DO NOTHING
 """
-_COLUMNS = """
-SELECT c.table_name, c.column_name, c.data_type, c.is_nullable = 'NO',
-       EXISTS (SELECT 1 FROM pg_index i
-               JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
-               WHERE i.indisprimary AND a.attname = c.column_name
-               AND i.indrelid = format('%I.%I', c.table_schema, c.table_name)::regclass)
-FROM information_schema.columns c
-WHERE c.table_schema = current_schema() AND c.table_name <> ALL (?::text[])
-AND NOT (SELECT relispartition FROM pg_class
-         WHERE oid = format('%I.%I', c.table_schema, c.table_name)::regclass)
-ORDER BY c.table_name, c.ordinal_position
-"""
-_ENGINES = ["texts", "names", "locks", "commits", "caches"]
-_LETTERS = {"bigint": "i", "double precision": "f", "text": "s", "bytea": "b"}
 
 
 def reserve(tx: Tx, table: str, counts: Mapping[int, int]) -> dict[int, int]:
@@ -110,16 +96,6 @@ def note_expired(tx: Tx) -> None:
 
 def make_scratch(tx: Tx, table: str, columns: str) -> None:
     tx.run(f"CREATE TABLE pg_temp.{table} (seq $place, {columns}) ON COMMIT DROP")
-
-
-def columns(tx: Tx) -> dict[str, list[Column]]:
-    found: dict[str, list[Column]] = {}
-    for table, name, type, required, key in tx.run(_COLUMNS, (_ENGINES,)):
-        # Others' tables may have been put beside ours, of any type.
-        if type in _LETTERS:
-            column = Column(name, _LETTERS[type], bool(required), bool(key))
-            found.setdefault(table, []).append(column)
-    return found
 
 
 def damage(tx: Tx) -> list[str]:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from mnemo.store.texts import WORDS, triples
-from mnemo.store.tx import Analysed, Column, Tx
+from mnemo.store.tx import Analysed, Tx
 
 TEXTS = (
     """CREATE TABLE texts (
@@ -151,27 +151,8 @@ def text_damage(tx: Tx) -> list[str]:
     return []
 
 
-# The full text has its own check, and its shadow tables are not ours to read.
-_COLUMNS = """
-SELECT t.name, c.name, c.type, c."notnull", c.pk
-FROM pragma_table_list t CROSS JOIN pragma_table_info(t.name) c
-WHERE t.schema = 'main' AND t.type = 'table' AND t.name NOT LIKE 'sqlite_%'
-AND t.name NOT IN ('texts', 'text_tail')
-ORDER BY t.name, c.cid
-"""
-_LETTERS = {"INTEGER": "i", "REAL": "f", "FLOAT": "f", "TEXT": "s", "BLOB": "b"}
-
-
 def damage(tx: Tx) -> list[str]:
     return [found for (found,) in tx.run("PRAGMA integrity_check(20)") if found != "ok"]
-
-
-def columns(tx: Tx) -> dict[str, list[Column]]:
-    found: dict[str, list[Column]] = {}
-    for table, name, type, required, pk in tx.run(_COLUMNS):
-        column = Column(name, _LETTERS[type], bool(required), bool(pk))
-        found.setdefault(table, []).append(column)
-    return found
 
 
 _SPELLINGS = {
