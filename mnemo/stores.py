@@ -25,6 +25,7 @@ from mnemo.log.feed import LEAVING, StoredFeed, owes_vectors, stamp
 from mnemo.log.records import StoredRecords
 from mnemo.log.sessions import StoredSessions, append_steps
 from mnemo.log.text_check import check_texts
+from mnemo.log.tombstones import refuse_erased
 from mnemo.log.transcript import TENDED, StoredTranscript
 from mnemo.maintenance.reembed import StoredOverhaul
 from mnemo.notes import note_rows
@@ -61,6 +62,7 @@ _RULES = (
 _FIT = Fit(
     rules=(*log_checks.STAGED, *graph_checks.STAGED, *note_rows.STAGED, *checkpoint_rows.STAGED),
     settle=log_checks.SETTLE,
+    refuse=refuse_erased,
 )
 LEAVING.append(leave_segments)
 PUT_OFF.append(PutOff(owing_segments, leave_put_off))

@@ -36,6 +36,7 @@ from mnemo.graph.apply import apply_write, prepare
 from mnemo.index.large import derived, sign_bits
 from mnemo.index.segments import packed, unpacked
 from mnemo.log.transcript import TranscriptWriter
+from mnemo.log.vectors import check_space, put_vectors
 from mnemo.models.local import MiniLMEmbedder
 from mnemo.protocols import GraphWrite
 from mnemo.runtime.text import STOP_WORDS
@@ -43,7 +44,6 @@ from mnemo.store.codec import encode_vector
 from mnemo.store.rows import listed, repo_number, repo_row
 from mnemo.store.schema import COLUMNS, CREATE
 from mnemo.store.table import ARRIVAL
-from mnemo.store.tables import check_space, put_vectors
 from mnemo.store.tx import Tx
 from mnemo.values.feed import message_document
 

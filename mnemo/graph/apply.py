@@ -17,7 +17,9 @@ from mnemo.jobs.job_rows import LeaseTime
 from mnemo.log.feed import leave_recall
 from mnemo.log.job_rules import finish_extraction
 from mnemo.log.sessions import write_settlement
+from mnemo.log.tombstones import refuse_barred, refuse_erased
 from mnemo.log.transcript import TranscriptWriter
+from mnemo.log.vectors import check_space, drop_vectors, put_vectors
 from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import checked_node, encode_time, encode_vector, stored_node
@@ -29,8 +31,7 @@ from mnemo.store.rows import (
     repo_number,
     repo_row,
 )
-from mnemo.store.tables import CHANGESETS, EDGES, NODES, check_space, drop_vectors, put_vectors
-from mnemo.store.tombstones import refuse_barred, refuse_erased
+from mnemo.store.tables import CHANGESETS, EDGES, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.archive import ChangesetRow
 from mnemo.values.changeset import RAW, NodeChange, Revision, Upkeep

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
+from mnemo.log.vectors import check_space
 from mnemo.store.check import OF_REPO, Rule, absent, misshapen
 from mnemo.store.codec import (
     decode_list,
@@ -19,7 +20,7 @@ from mnemo.store.codec import (
 )
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import Rows, chunks, holes, repo_number, repo_row
-from mnemo.store.tables import ITEMS, check_space
+from mnemo.store.tables import ITEMS
 from mnemo.store.tx import Tx
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.erasure import ErasureReport, Selection

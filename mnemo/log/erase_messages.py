@@ -14,12 +14,13 @@ from itertools import chain
 
 from mnemo.log.feed import leave_recall
 from mnemo.log.record_rows import BY_PLACE
+from mnemo.log.tombstones import remember_messages
 from mnemo.log.units import Around, messages_at
+from mnemo.log.vectors import drop_vectors
 from mnemo.store.rows import SIDE_KEYS, Passed, Rows, listed, message_row, snapshot_row
 from mnemo.store.table import decode_shown
-from mnemo.store.tables import CALLING, CALLS, MESSAGES, drop_vectors
+from mnemo.store.tables import CALLING, CALLS, MESSAGES
 from mnemo.store.texts import drop_texts
-from mnemo.store.tombstones import remember_messages
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Surfaced
 from mnemo.values.erasure import ErasureReport

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
+from mnemo.log.vectors import check_space, drop_vectors, put_vectors
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather
 from mnemo.store import tables
@@ -439,8 +440,8 @@ def _save_vectors(
         changed = {id for (id,) in tx.run(_CHANGED_SINCE, said_anew)}
         owned = {key for key in owned if not owners[key] & changed}
     kept = {key: vector for key, vector in vectors.items() if key in owned}
-    tables.check_space(tx, repo_id, space, kept.values(), row)
-    tables.put_vectors(tx, row[0], kept)
+    check_space(tx, repo_id, space, kept.values(), row)
+    put_vectors(tx, row[0], kept)
 
 
 def owes_vectors(tx: Tx, repo: int) -> bool:
@@ -539,6 +540,6 @@ def hide_uncommitted(tx: Tx, repo: int, episodes: Iterable[int]) -> None:
     numbers = listed(episodes)
     # A damaged id was never followed.
     ids = [id for (id,) in tx.run(_HIDDEN, (repo, numbers)).fetchall() if isinstance(id, str)]
-    tables.drop_vectors(tx, repo, [f"{id}{end}" for id in ids for end in SIDE_KEYS])
+    drop_vectors(tx, repo, [f"{id}{end}" for id in ids for end in SIDE_KEYS])
     tx.run(_HIDE, (repo, numbers))
     leave_recall(tx, repo, ids)

@@ -15,6 +15,7 @@ from mnemo.jobs import job_rows as jobs
 from mnemo.jobs.job_rows import LeaseTime
 from mnemo.log.erase_messages import erase_messages, index_shown, unindex_shown
 from mnemo.log.record_rows import BY_PLACE, LAST_SEQ, OF_THREAD
+from mnemo.log.tombstones import erased_messages
 from mnemo.log.units import EVERYWHERE, Around, Runs
 from mnemo.protocols import Clock, EmbeddingSpace
 from mnemo.store.codec import decode_list, decode_time, decode_vector, utc_text
@@ -29,9 +30,19 @@ from mnemo.store.rows import (
     repo_row,
     snapshot_row,
 )
-from mnemo.store.tables import JOBS, MESSAGES, THREADS, table_of
+from mnemo.store.table import Table
+from mnemo.store.tables import (
+    COMPACTIONS,
+    GOALS,
+    JOBS,
+    MESSAGES,
+    OUTCOMES,
+    PINS,
+    SNAPSHOTS,
+    SURFACED,
+    THREADS,
+)
 from mnemo.store.texts import drop_texts, put_texts
-from mnemo.store.tombstones import erased_messages
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Derived, Snapshot, Surfaced, Thread
 from mnemo.values.erasure import ErasureReport
@@ -91,6 +102,17 @@ _MADE = f"SELECT DISTINCT e.id, e.receipt_nodes, e.no {_OF_MESSAGES} NOT NULL OR
 _RECEIPTS = Rows("episodes", "s s i", lambda row: decode_list(row[1], str))
 _INSERTED = ("no", "repo", "thread", *MESSAGES.columns)
 _CALL = ("repo", "thread", "call_id", "seq")
+
+
+_DERIVED: dict[type, Table[Any]] = {
+    table.entity.kind: table for table in (COMPACTIONS, SNAPSHOTS, OUTCOMES, GOALS, PINS, SURFACED)
+}
+_LIVE = {
+    COMPACTIONS: (" AND superseded_by IS NULL", "compactions_live"),
+    SNAPSHOTS: (" AND covered_by IS NULL", "snapshots_live"),
+    GOALS: (" AND status = 'active'", "goals_active"),
+}
+"""The condition for what ``is_live``, and the index that finds it in order."""
 
 
 @cache
@@ -310,9 +332,20 @@ class TranscriptReader:
         *epoch*; only what ``is_live`` (by an index, at a cost that does not grow with what is not);
         only the *newest* so many.
         """
-        return table_of(kind).all(
-            self._tx, *self._place(thread_id), thread_id, epoch=epoch, live=live, newest=newest
-        )
+        table: Table[D] = _DERIVED[kind]
+        condition, index = _LIVE.get(table, ("", "")) if live else ("", "")
+        query, descending = table.select + condition, "" if newest is None else " DESC"
+        if index:
+            query = query.replace(" WHERE ", f" $by({index}) WHERE ", 1)
+        if epoch is not None:
+            query += " AND epoch = ?"
+        query += f" ORDER BY {', '.join(column + descending for column in table.order)}"
+        if newest is not None:
+            query += " LIMIT ?"
+        values = (value for value in (epoch, newest) if value is not None)
+        rows = self._tx.run(query, (*self._place(thread_id), *values))
+        found = table.rows.all((thread_id, *row) for row in rows)
+        return found if newest is None else found[::-1]
 
 
 _FIND_SNAPSHOT = "SELECT no, text, at FROM snapshots WHERE repo = ? AND thread = ? AND id = ?"
@@ -423,7 +456,7 @@ class TranscriptWriter(TranscriptReader):
                 continue
             if isinstance(value, Surfaced):
                 index_shown(self._out, self._repo, thread, value)
-            table_of(type(value)).put(self._out, self._repo, value, thread)
+            _DERIVED[type(value)].put(self._out, self._repo, value, thread)
 
     def drop(self, *values: Derived) -> None:
         """Delete; what is not there is skipped."""
@@ -433,7 +466,7 @@ class TranscriptWriter(TranscriptReader):
                 _drop_snapshot(self._out, self._repo, thread, value)
             if isinstance(value, Surfaced):
                 unindex_shown(self._out, self._repo, thread, value)
-            table_of(type(value)).drop(self._out, self._repo, value, thread)
+            _DERIVED[type(value)].drop(self._out, self._repo, value, thread)
 
     def erase(self, thread_id: str, seqs: Sequence[int]) -> ErasureReport:
         """Delete expired messages with all that tells of them; their ids stay as erased ones."""
@@ -450,7 +483,7 @@ class TranscriptWriter(TranscriptReader):
 def _put_snapshot(tx: Tx, repo: int, thread: int, snapshot: Snapshot) -> None:
     """Insert it, or replace the one of its id."""
     before = tx.run(_FIND_SNAPSHOT, (repo, thread, snapshot.id)).fetchone()
-    table_of(Snapshot).put(tx, repo, snapshot, thread)
+    SNAPSHOTS.put(tx, repo, snapshot, thread)
     now = tx.run(_FIND_SNAPSHOT, (repo, thread, snapshot.id)).fetchone()
     if before is not None and before == now:
         return

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from mnemo.log.tombstones import erased_messages
 from mnemo.runtime.transactions import transacted
 from mnemo.store.archive_checks import StagedRule
 from mnemo.store.check import misshapen
@@ -32,7 +33,6 @@ from mnemo.store.tables import (
     NOTE_VERSIONS,
     NOTES,
 )
-from mnemo.store.tombstones import erased_messages
 from mnemo.store.tx import Tx
 from mnemo.values.archive import NoteChangeRow, NoteMark, NoteRequestRow, NoteTask
 from mnemo.values.chat import EmbeddingSpace

@@ -45,7 +45,6 @@ from mnemo.store.rows import (
     step_row,
 )
 from mnemo.store.texts import put_texts
-from mnemo.store.tombstones import refuse_erased
 from mnemo.store.tx import Result, Tx
 from mnemo.values.archive import DEVELOPMENT_FORMAT, FORMAT, VERSION, ArchiveHead
 from mnemo.values.chat import EmbeddingSpace
@@ -96,7 +95,7 @@ class StoredArchive(OfRepository):
                     await staging.staging(partial(prune, fit=self._fit))
                 for reason, query in (*GENERAL, *self._fit.rules):
                     await staging.staging(partial(check, reason=reason, query=query))
-                moved = partial(move, repo_id=self._repo_id, head=reader.head)
+                moved = partial(move, repo_id=self._repo_id, head=reader.head, fit=self._fit)
                 await staging.writing(moved, locks=repository_locks(self._repo_id))
         return reader.head
 
@@ -443,10 +442,10 @@ def refuse_filled(tx: Tx, repo_id: str) -> None:
         raise UsageError(f"repository {repo_id!r} is not empty: import into another one")
 
 
-def move(tx: Tx, repo_id: str, head: ArchiveHead) -> None:
+def move(tx: Tx, repo_id: str, head: ArchiveHead, fit: Fit) -> None:
     """Put everything where it belongs. *Raises* as ``StoredArchive.write``."""
     refuse_filled(tx, repo_id)
-    refuse_erased(tx, repo_id, (id for (id,) in tx.run(_IDS)))
+    fit.refuse(tx, repo_id, (id for (id,) in tx.run(_IDS)))
     repo = repo_number(tx, repo_id)
     space = (head.space.name, head.space.dimensions) if head.space else (None, None)
     tx.run(_STAMP, (head.revision, *space, repo))

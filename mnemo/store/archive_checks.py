@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
 from mnemo.errors import InvalidArchive
@@ -34,11 +34,13 @@ StagedRule: TypeAlias = tuple[str, str]
 class Fit(NamedTuple):
     """
     What the rooms say of staged records: *rules* for how they fit, and statements that *settle*
-    what would break them only because records were left out of the archive.
+    what would break them only because records were left out of the archive. *refuse* raises for
+    ids that may not come into a repository again.
     """
 
     rules: tuple[StagedRule, ...]
     settle: tuple[str, ...]
+    refuse: Callable[[Tx, str, Iterable[str]], None]
 
 
 def twice(table: str, columns: Iterable[str], where: str = "TRUE") -> str:

@@ -29,7 +29,7 @@ _SQL: Mapping[Type, str] = {
 _EMPTY = "{}"
 _NULL_IF_EMPTY = frozenset({"content", "calls", "extras"})
 ARRIVAL = "rowid"
-"""Orders the rows of a table without a number as they were inserted; see *arrival*."""
+"""Orders the rows of a table without a number as they were inserted (S)."""
 LETTERS = {"INTEGER": "i", "REAL": "f", "TEXT": "s", "BLOB": "b"}
 
 
@@ -111,8 +111,6 @@ class Table(Generic[T]):
         nullable: Fields that may be NULL, though their values are never ``None``.
         constraint: What its key is with its parent; "": nothing.
         rowid: Whether rows are looked up in other ways than by their key.
-        arrival: Whether rows are read in the order of ``ARRIVAL``.
-        live: The condition for what still counts; *live_index* finds that in order.
 
     Attributes:
         parents: The repository's number, which every row names, and the *owners*.
@@ -137,14 +135,10 @@ class Table(Generic[T]):
         nullable: Sequence[str] = (),
         constraint: Literal["PRIMARY KEY", "UNIQUE", ""] = "PRIMARY KEY",
         rowid: bool = True,
-        arrival: bool = False,
-        live: str = "",
-        live_index: str = "",
     ) -> None:
         self.name, self.entity = name, entity
         self.number = number.partition(" ")[0]
         self.parents = ("repo", *owners)
-        self.live, self.live_index, self.arrival = live, live_index, arrival
         named = columns or {}
         kept = [replace(f, optional=f.optional or f.name in nullable) for f in entity.fields]
         named_by = [f for f in kept if f.name in entity.owners]
@@ -248,18 +242,6 @@ class Table(Generic[T]):
         more = f", ({', '.join('?' for _ in (*self.parents, *self.columns))})" * (rows - 1)
         return f"{self.insert}{more} ON CONFLICT ({key}) DO UPDATE SET {changed}"
 
-    def query(self, *, epoch: int | None, live: bool, newest: int | None) -> str:
-        query = self.select
-        if live and self.live_index:
-            query = query.replace(" WHERE ", f" $by({self.live_index}) WHERE ", 1)
-        if epoch is not None:
-            query += " AND epoch = ?"
-        if live and self.live:
-            query += f" AND {self.live}"
-        direction = "" if newest is None else " DESC"
-        query += " ORDER BY " + ", ".join(column + direction for column in self.order)
-        return query if newest is None else query + " LIMIT ?"
-
     # ── Rows ─────────────────────────────────────────────────────────────────────────
 
     def get(self, tx: Tx, repo: int, *key: object) -> T | None:
@@ -284,26 +266,6 @@ class Table(Generic[T]):
         found = " AND ".join(f"{column} = ?" for column in (*self.parents, *self.key))
         values = (repo, *owners, *(named[c] for c in self.key))
         tx.run(f"DELETE FROM {self.name} WHERE {found}", values)
-
-    def all(
-        self,
-        tx: Tx,
-        repo: int,
-        number: int,
-        owner: str,
-        *,
-        epoch: int | None = None,
-        live: bool = False,
-        newest: int | None = None,
-    ) -> list[T]:
-        """
-        Those of *owner*, which has *number*, ascending; the last *newest* of those that the rest
-        allows.
-        """
-        query = self.query(epoch=epoch, live=live, newest=newest)
-        values = [repo, number, *(value for value in (epoch, newest) if value is not None)]
-        found = self.rows.all((owner, *row) for row in tx.run(query, values))
-        return found if newest is None else found[::-1]
 
 
 def _converters(

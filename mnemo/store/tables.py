@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any
 
-from mnemo.errors import EmbeddingSpaceMismatch
-from mnemo.protocols import EmbeddingSpace
 from mnemo.store.codec import checked_node, decode_list, decode_node, encode_json, stored_node
-from mnemo.store.rows import Rows, listed, repo_row
+from mnemo.store.rows import Rows
 from mnemo.store.table import LETTERS, Table
-from mnemo.store.tx import Tx
 from mnemo.values import entities
-from mnemo.values.derived import Derived
 from mnemo.values.entities import StoredNode
 from mnemo.values.fields import exact_json
 from mnemo.values.graph import Node, NodeMetadata
 from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Annotation, Step
-
-D = TypeVar("D", bound=Derived)
 
 
 class _Messages(Table[StoredMessage]):
@@ -135,7 +129,7 @@ EPISODES = Table(
     nullable=("changeset_steps", "receipt_nodes"),
     constraint="",
 )
-STAGED = Table("staged", entities.STAGED, owners=("episode",), arrival=True)
+STAGED = Table("staged", entities.STAGED, owners=("episode",))
 
 # ── Graph ────────────────────────────────────────────────────────────────────────────
 
@@ -152,7 +146,7 @@ NODES = _Nodes(
 EDGES = Table("edges", entities.EDGE, owners=("source", "target"), rowid=False)
 VECTORS = Table("vectors", entities.VECTOR, number=_FOLLOWED, constraint="UNIQUE")
 REMOVALS = Table("removals", entities.REMOVAL, number=_FOLLOWED, constraint="")
-CHANGESETS = Table("changesets", entities.CHANGESET_APPLIED, arrival=True)
+CHANGESETS = Table("changesets", entities.CHANGESET_APPLIED)
 
 # One of a kind and subject; done ones are kept, for their token.
 JOBS = Table("jobs", entities.JOB, rowid=False)
@@ -187,8 +181,6 @@ COMPACTIONS = Table(
     columns={"summary_text": "text", "token_count": "tokens"},
     last=("summary_text",),
     constraint="UNIQUE",
-    live="superseded_by IS NULL",
-    live_index="compactions_live",
 )
 SNAPSHOTS = Table(
     "snapshots",
@@ -198,8 +190,6 @@ SNAPSHOTS = Table(
     columns={"token_count": "tokens"},
     last=("text",),
     constraint="UNIQUE",
-    live="covered_by IS NULL",
-    live_index="snapshots_live",
 )
 OUTCOMES = Table("outcomes", entities.OUTCOME, owners=("thread",), rowid=False)
 GOALS = Table(
@@ -207,8 +197,6 @@ GOALS = Table(
     entities.GOAL,
     owners=("thread",),
     last=("description",),
-    live="status = 'active'",
-    live_index="goals_active",
 )
 PINS = Table(
     "pins",
@@ -218,14 +206,6 @@ PINS = Table(
     last=("excerpt",),
 )
 SURFACED = Table("surfaced", entities.SURFACED, owners=("thread",))
-_DERIVED: Mapping[type, Table[Any]] = {
-    table.entity.kind: table for table in (COMPACTIONS, SNAPSHOTS, OUTCOMES, GOALS, PINS, SURFACED)
-}
-
-
-def table_of(kind: type[D]) -> Table[D]:
-    return _DERIVED[kind]
-
 
 # ── Notes ────────────────────────────────────────────────────────────────────────────
 
@@ -292,57 +272,3 @@ TABLES: dict[str, Table[Any]] = {
     if isinstance(table, Table) and table is not ANNOTATIONS
 }
 """All tables by name."""
-
-# ── Vectors, and the embedding space that they are of ────────────────────────────────
-
-# Vectors of nodes, messages and items are written under locks of their own.
-_STAMP = """
-UPDATE repos SET space_name = ?, space_dimensions = ? WHERE no = ? AND space_name IS NULL
-"""
-_FLOAT_BYTES = 4
-_DROP = "DELETE FROM vectors WHERE repo = ? AND key IN $texts"
-_ADD_VECTOR = "INSERT INTO vectors (seq, repo, key, vector) VALUES (?, ?, ?, ?)"
-
-
-def put_vectors(tx: Tx, repo: int, vectors: Mapping[str, bytes]) -> None:
-    """Insert vectors, or replace those of the same keys by new rows: the feed follows numbers."""
-    if not vectors:
-        return
-    drop_vectors(tx, repo, vectors)
-    first = tx.dialect.reserve(tx, "vectors", {repo: len(vectors)})[repo] + 1
-    rows = enumerate(vectors.items(), first)
-    tx.run_many(_ADD_VECTOR, [(number, repo, *vector) for number, vector in rows])
-
-
-def drop_vectors(tx: Tx, repo: int, keys: Iterable[str]) -> int:
-    """Delete the vectors of *keys*; give how many there were."""
-    return tx.run(_DROP, (repo, listed(keys))).rowcount
-
-
-def check_space(
-    tx: Tx,
-    repo_id: str,
-    space: EmbeddingSpace | None,
-    vectors: Iterable[bytes],
-    row: tuple[int, int, str | None, int | None] | None = None,
-) -> None:
-    """
-    Compare vectors about to be stored with the repository's stamp; the first ones set it.
-
-    *space* is ``None`` if only their length is known; *row* is the repository's, where it was read.
-    *Raises* ``EmbeddingSpaceMismatch``: they are of another space.
-    """
-    lengths = {len(vector) // _FLOAT_BYTES for vector in vectors}
-    if not lengths:
-        return
-    number, _, name, dimensions = row or repo_row(tx, repo_id)
-    if name is None and space is not None:
-        tx.run(_STAMP, (space.name, space.dimensions, number))
-        _, _, name, dimensions = repo_row(tx, repo_id)
-    expected = dimensions or (space.dimensions if space else min(lengths))
-    stored = f"{name} ({dimensions} dimensions)" if name else f"{expected} dimensions"
-    if name and space and (space.name, space.dimensions) != (name, dimensions):
-        raise EmbeddingSpaceMismatch(repo_id, stored, str(space))
-    if lengths != {expected}:
-        other = max(lengths - {expected})
-        raise EmbeddingSpaceMismatch(repo_id, stored, f"vectors of {other} dimensions")

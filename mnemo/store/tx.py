@@ -23,7 +23,7 @@ PostgreSQL 15 both read, never a driver. An engine expands in each statement, on
   that counts up; ``$lasting``, one that is never given twice; ``$followed``, likewise, which
   ``reserve`` gives; ``$keyed(no)`` behind the columns of a table with such a key; ``$place``, that
   of a temporary table; ``$repo``, the number that ``$names`` gives; ``$clustered``, behind the
-  columns: stored in the order of the key; a table with *arrival* has ``table.ARRIVAL``.
+  columns: stored in the order of the key; ``table.ARRIVAL`` orders what has no number.
 
 What is not a matter of spelling is in its ``Dialect``.
 """

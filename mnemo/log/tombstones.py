@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 
 from mnemo.errors import Barred, Conflict
@@ -31,17 +31,12 @@ def remember_erased(tx: Tx, repo_id: str, ids: Iterable[str | bytes]) -> None:
 
 def was_erased(tx: Tx, repo_id: str, id: str) -> bool:
     """Whether the session, episode or step *id* of the repository was erased."""
-    if tx.run(_ANY).fetchone() is None:
-        return False
-    return bool(_found(tx, [_digest(_salt(tx), _in_repository(repo_id, id))]))
+    return bool(_erased(tx, {id: _in_repository(repo_id, id)}))
 
 
 def refuse_erased(tx: Tx, repo_id: str, ids: Iterable[str | None]) -> None:
     """*Raises* ``Conflict`` if one of *ids* was erased from the repository."""
-    if tx.run(_ANY).fetchone() is None:
-        return
-    salt = _salt(tx)
-    if _found(tx, [_digest(salt, _in_repository(repo_id, id)) for id in set(ids) if id]):
+    if _erased(tx, {id: _in_repository(repo_id, id) for id in ids if id}):
         raise Conflict("nothing was written: it comes from steps that were forgotten")
 
 
@@ -55,18 +50,10 @@ def refuse_barred(
     tx: Tx, repo_id: str, extracted: Sequence[Claim], by_hand: Iterable[Claim]
 ) -> None:
     """*Raises* ``Barred`` for what was erased as a memory; *by_hand* it may come again."""
-    if tx.run(_ANY).fetchone() is None:
-        return
-    salt = _salt(tx)
-
-    def digest(claim: Claim) -> bytes:
-        return _digest(salt, _barred(repo_id, claim.type, claim.text))
-
-    tx.run_many(_FORGET, [(digest(claim),) for claim in by_hand])
-    digests = {one.id: digest(one) for one in extracted}
-    found = _found(tx, list(digests.values()))
-    barred = tuple(id for id, one in digests.items() if one in found)
-    if barred:
+    again = {claim.id: _barred(repo_id, claim.type, claim.text) for claim in by_hand}
+    tx.run_many(_FORGET, [(digest,) for digest in _digests(tx, again).values()])
+    said = {claim.id: _barred(repo_id, claim.type, claim.text) for claim in extracted}
+    if barred := _erased(tx, said):
         raise Barred(barred)
 
 
@@ -81,25 +68,34 @@ def remember_messages(tx: Tx, rows: Iterable[tuple[int, str]]) -> None:
 
 def erased_messages(tx: Tx, thread: int, ids: Iterable[str]) -> frozenset[str]:
     """Those of *ids* that were erased from the thread of this number."""
-    salt = _stored_salt(tx)
-    if salt is None or tx.run(_ANY).fetchone() is None:
-        return frozenset()
-    digests = {id: _digest(salt, _in_thread(thread, id)) for id in ids}
-    found = _found(tx, list(digests.values()))
-    return frozenset(id for id, digest in digests.items() if digest in found)
+    return frozenset(_erased(tx, {id: _in_thread(thread, id) for id in ids}))
 
 
 def _remember(tx: Tx, named: Iterable[str | bytes]) -> None:
-    salt = _salt(tx)
+    salt = _stored_salt(tx)
+    if salt is None:
+        salt = secrets.token_bytes(16)
+        tx.run(_ADD_SALT, (salt.hex(),))
     tx.run_many(_REMEMBER, [(_digest(salt, one),) for one in named])
 
 
-def _found(tx: Tx, digests: Sequence[bytes]) -> set[bytes]:
-    return {
+def _erased(tx: Tx, named: Mapping[str, str | bytes]) -> tuple[str, ...]:
+    """The keys of what was erased of *named*."""
+    digests = _digests(tx, named)
+    found = {
         digest
-        for chunk in chunks(digests)
+        for chunk in chunks([*digests.values()])
         for (digest,) in tx.run(_FIND.format(holes(chunk)), chunk)
     }
+    return tuple(key for key, digest in digests.items() if digest in found)
+
+
+def _digests(tx: Tx, named: Mapping[str, str | bytes]) -> dict[str, bytes]:
+    """Those of *named*, by the same keys; none where nothing was erased."""
+    if not named or tx.run(_ANY).fetchone() is None:
+        return {}
+    salt = _stored_salt(tx)
+    return {} if salt is None else {key: _digest(salt, one) for key, one in named.items()}
 
 
 def _in_repository(repo_id: str, id: str | bytes) -> str | bytes:
@@ -111,14 +107,6 @@ def _in_repository(repo_id: str, id: str | bytes) -> str | bytes:
 def _in_thread(thread: int, id: str) -> str:
     # No other id can be like it: what is stored holds no U+0000.
     return f"{thread}\0{id}"
-
-
-def _salt(tx: Tx) -> bytes:
-    salt = _stored_salt(tx)
-    if salt is None:
-        salt = secrets.token_bytes(16)
-        tx.run(_ADD_SALT, (salt.hex(),))
-    return salt
 
 
 def _stored_salt(tx: Tx) -> bytes | None:
