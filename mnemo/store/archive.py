@@ -428,8 +428,14 @@ _MOVES = (
     """,
 )
 # Each is read in the order of its table: SQLite ends a read that is not when a table is made.
-_HALVES = "SELECT n, at, observation, action FROM staging.steps ORDER BY n"
-_TEXTS = "SELECT n, text, at FROM staging.{} WHERE text <> '' ORDER BY n"
+_TEXTS = "SELECT n, {1}, at FROM staging.{0} WHERE {1} <> '' ORDER BY n"
+_SEARCHED: tuple[tuple[str, str, Callable[[int], int]], ...] = (
+    ("steps", "observation", partial(step_row, side=0)),
+    ("steps", "action", partial(step_row, side=1)),
+    ("messages", "text", message_row),
+    ("snapshots", "text", snapshot_row),
+)
+"""Staged tables, what is searched of them, and what gives its row in the full text."""
 # Records whose texts are written at once.
 _BATCH = 1_000
 
@@ -452,9 +458,8 @@ def move(tx: Tx, repo_id: str, head: ArchiveHead, fit: Fit) -> None:
     bases = {name: _base(tx, name, staged, repo) for name, staged in _NUMBERED.items()}
     for statement in _MOVES:
         tx.run(statement, bases | {"repo": repo})
-    _index_steps(tx, repo, bases["steps"])
-    for table, row_of in (("messages", message_row), ("snapshots", snapshot_row)):
-        rows = tx.run(_TEXTS.format(table))
+    for table, column, row_of in _SEARCHED:
+        rows = tx.run(_TEXTS.format(table, column))
         while batch := rows.fetchmany(_BATCH):
             texts = [(row_of(bases[table] + n), text, decode_time(at)) for n, text, at in batch]
             put_texts(tx, repo, texts)
@@ -463,14 +468,3 @@ def move(tx: Tx, repo_id: str, head: ArchiveHead, fit: Fit) -> None:
 def _base(tx: Tx, table: str, staged: str, repo: int) -> int:
     (count,) = tx.run(f"SELECT count(*) FROM staging.{staged}").fetchone()
     return tx.dialect.reserve(tx, table, {repo: count})[repo]
-
-
-def _index_steps(tx: Tx, repo: int, base: int) -> None:
-    rows = tx.run(_HALVES)
-    while batch := rows.fetchmany(_BATCH):
-        texts = [
-            (step_row(base + n, side), text, decode_time(at))
-            for n, at, *halves in batch
-            for side, text in enumerate(halves)
-        ]
-        put_texts(tx, repo, texts)

@@ -54,7 +54,7 @@ class Kind:
         table: Where its rows, *d*, are.
         owners: The columns with numbers of owners, which *source* joins under these names.
         source: *d* and its owners; default: what each owner has, in the order of their ids.
-        repo: Whose repository is asked for: *d*, or an owner.
+        first: Whether the rows are read first, and their owners looked up by number.
         where: What else holds of the rows.
         by: The number whose order the rows have, of *d* or an owner; it comes with nothing sorted.
         order: Of the rows; default: that of the table.
@@ -71,7 +71,7 @@ class Kind:
         *,
         owners: Sequence[str] | None = None,
         source: str = "",
-        repo: str = "",
+        first: bool = False,
         where: str = "",
         by: str = "",
         order: str = "",
@@ -97,11 +97,15 @@ class Kind:
         self._revision = self.columns.index("revision") if "revision" in self.columns else None
         further = len(self.owners) - len(table.entity.owners)
         self._key = (*range(further), *(further + place for place in table.rows.key))
-        owned = "".join(f"{o.name} {c} $join " for c, o in self.owners.items())
-        linked = "".join(f" ON d.repo = {c}.repo AND d.{c} = {c}.no" for c in self.owners)
+        if first:
+            owned, link = "", " $join {0} {1} ON {1}.no = d.{1} AND $also {1}.repo = d.repo"
+        else:
+            owned = "".join(f"{o.name} {c} $join " for c, o in self.owners.items())
+            link = " ON d.repo = {1}.repo AND d.{1} = {1}.no"
+        linked = "".join(link.format(o.name, c) for c, o in self.owners.items())
         self.source = source or f"{owned}{table.name} d{linked}"
         alias, _, number = by.partition(".")
-        repo = repo or alias or (given[0] if given else "d")
+        repo = alias or (given[0] if given and not first else "d")
         self.where = f"{repo}.repo = :repo {where}"
         found = self.where
         if by:
@@ -219,10 +223,7 @@ _ALL = (
         "step",
         tables.STEPS,
         owners=("session", "episode"),
-        source="steps d $join episodes episode ON episode.no = d.episode "
-        "AND $also episode.repo = d.repo "
-        "$join sessions session ON session.no = d.session AND $also session.repo = d.repo",
-        repo="d",
+        first=True,
         order="d.ordinal",
         more={"committed": _FLAG, "gone": _FLAG, **_ANNOTATION},
     ),
@@ -247,9 +248,7 @@ _ALL = (
     Kind(
         "message",
         tables.MESSAGES,
-        source="messages d "
-        "$join threads thread ON thread.no = d.thread AND $also thread.repo = d.repo",
-        repo="d",
+        first=True,
         order="d.no",
         said={
             "searched": "CASE WHEN EXISTS (SELECT 1 FROM texts x "
@@ -267,8 +266,7 @@ _ALL = (
     Kind(
         "note_change",
         tables.NOTE_CHANGES,
-        source="note_journal d $join notes note ON note.no = d.note AND $also note.repo = d.repo",
-        repo="d",
+        first=True,
         order="coalesce(d.update_id, ''), d.seq",
     ),
     Kind("note_mark", tables.NOTE_MARKS, order="d.seq"),
