@@ -7,7 +7,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -278,6 +278,9 @@ class GroupWriter(ABC):
     whoever uses it bounds itself.
     """
 
+    _tx: Tx
+    """That of the connection."""
+
     def __init__(self, *, limit: int) -> None:
         self._limit = limit
         self._queue: SimpleQueue[Unit | None] = SimpleQueue()
@@ -372,15 +375,11 @@ class GroupWriter(ABC):
             batch, open = self._take()
             for is_outside, part in groupby(batch, key=lambda unit: unit.run is outside):
                 units = list(part)
-                if is_outside:
-                    for unit in units:
-                        self._run_outside(unit)
-                else:
+                for some in [[unit] for unit in units] if is_outside else [units]:
                     try:
-                        self._write(units)
+                        self._run_outside(some) if is_outside else self._write(some)
                     except Exception as error:  # whoever waits for the thread is told
-                        for unit in units:
-                            unit.result = error
+                        refuse(some, error)
                 self._wake(units)
             # Let the callers of this batch hand over what they do next, if others wait already:
             # else the two groups commit in turns, and half of all callers share a commit.
@@ -404,8 +403,8 @@ class GroupWriter(ABC):
     @abstractmethod
     def _write(self, batch: list[Unit]) -> None:
         """
-        Run *batch* in one transaction; each unit has its result or exception then. A unit whose
-        caller somebody else will wake leaves *batch*.
+        Run *batch* in one transaction; each unit has its result or exception then, or all have what
+        it raises. A unit whose caller somebody else will wake leaves *batch*.
         """
 
     @abstractmethod
@@ -413,12 +412,18 @@ class GroupWriter(ABC):
         """Run *units*, which share ``run``; without a trace of them if it raises, then False."""
 
     @abstractmethod
-    def _run_outside(self, unit: Unit) -> None:
-        """Run *unit* outside of any transaction."""
+    def _run_outside(self, units: list[Unit]) -> None:
+        """Run *units* outside of any transaction."""
 
     @abstractmethod
     def _close(self) -> None:
         """Close the connection."""
+
+    def _run(self, units: list[Unit]) -> None:
+        """Run *units*, which share ``run``; each has its result then, unless it raises."""
+        results = units[0].run(self._tx, [unit.payload for unit in units])
+        for unit, result in zip(units, results, strict=True):
+            unit.result = result
 
     def _run_batch(self, batch: list[Unit]) -> None:
         """Run consecutive units of one kind together; where that fails, each alone."""
@@ -437,6 +442,11 @@ class GroupWriter(ABC):
             self._loop.call_soon_threadsafe(self._deliver)
         except RuntimeError:
             log.warning("the event loop ended before %d durable results", len(batch))
+
+
+def refuse(units: Iterable[Unit], error: Exception | None) -> None:
+    for unit in units:
+        unit.result = error
 
 
 def _settle(outcome: asyncio.Future[Any], result: Any) -> None:

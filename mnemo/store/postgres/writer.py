@@ -19,7 +19,7 @@ import psycopg
 from psycopg import errors
 
 from mnemo.errors import StoreError, StoreUnavailable
-from mnemo.store.engine import WHOLE, GroupWriter, Locks, Unit, outside, repositories_of
+from mnemo.store.engine import WHOLE, GroupWriter, Locks, Unit, outside, refuse, repositories_of
 from mnemo.store.postgres.connection import Connection, PostgresTx, closed_on_error, translated
 from mnemo.store.postgres.schema import LOCKS
 
@@ -95,6 +95,7 @@ class Commits:
         return None if row is None else int(row[0])
 
 
+_WRITING = "writing to the store"
 _MOST_TRIES = 5
 _MOST_ASIDE = 4
 """Repositories that are erased at once, by one service, without waiting for each other (S)."""
@@ -142,6 +143,7 @@ class Writer(GroupWriter):
     that repository until it is through: what is of others goes on.
     """
 
+    _tx: PostgresTx
     waits = False
     """Whether gates are waited for."""
 
@@ -243,7 +245,7 @@ class Writer(GroupWriter):
 
     def _put_aside(self, unit: Unit, repos: Collection[str]) -> None:
         try:
-            with translated("writing to the store"):
+            with translated(_WRITING):
                 aside = self._aside_of(repos)
         except Exception as error:
             unit.result = error
@@ -284,8 +286,10 @@ class Writer(GroupWriter):
     def _write_at_once(self, batch: list[Unit]) -> None:
         error: Exception | None = None
         for _ in range(_MOST_TRIES):
-            error = self._refusal()
-            if error is not None:
+            try:
+                self._reconnect()
+            except StoreError as refusal:
+                error = refusal
                 break
             error = self._tried(batch)
             if error is None:
@@ -293,24 +297,19 @@ class Writer(GroupWriter):
             if not isinstance(error, StoreUnavailable) and not _is_repeated(error):
                 break
             log.info("a batch of %d writes is repeated: %s", len(batch), error)
-        for unit in batch:
-            unit.result = error
+        refuse(batch, error)
 
-    def _refusal(self) -> StoreError | None:
-        """Connect anew if need be; give what the server says against it."""
-        try:
-            with translated("writing to the store"):
-                if self._connection.closed:
-                    self._use(self._connect())
-        except StoreError as error:
-            return error
-        return None
+    def _reconnect(self) -> None:
+        """Connect anew if need be. *Raises* ``StoreError``."""
+        with translated(_WRITING):
+            if self._connection.closed:
+                self._use(self._connect())
 
     def _tried(self, batch: list[Unit]) -> Exception | None:
         """What one try to write *batch* raised; ``None``: it is committed."""
         for self._has_savepoints in (False, True):
             try:
-                with translated("writing to the store"):
+                with translated(_WRITING):
                     self._transact(batch)
             except _Refused as refused:
                 self._abandon()
@@ -345,21 +344,18 @@ class Writer(GroupWriter):
         if self._has_savepoints:
             self._connection.execute("SAVEPOINT unit")
         try:
-            with translated("writing to the store"):
-                results = units[0].run(self._tx, [unit.payload for unit in units])
+            with translated(_WRITING):
+                self._run(units)
         except Exception as error:
             if _is_repeated(error) or self._connection.closed:
                 raise
             if not self._has_savepoints:
                 raise _Refused(error) from error
             self._connection.execute("ROLLBACK TO unit; RELEASE unit")
-            for unit in units:
-                unit.result = error
+            refuse(units, error)
             return False
         if self._has_savepoints:
             self._connection.execute("RELEASE unit")
-        for unit, result in zip(units, results, strict=True):
-            unit.result = result
         return True
 
     def _abandon(self) -> None:
@@ -368,15 +364,10 @@ class Writer(GroupWriter):
         except psycopg.Error:
             self._connection.close()
 
-    def _run_outside(self, unit: Unit) -> None:
-        unit.result = self._refusal()
-        if unit.result is not None:
-            return
-        try:
-            with translated("tending the store"):
-                (unit.result,) = unit.run(self._tx, [unit.payload])
-        except Exception as error:
-            unit.result = error
+    def _run_outside(self, units: list[Unit]) -> None:
+        self._reconnect()
+        with translated("tending the store"):
+            self._run(units)
 
     def _close(self) -> None:
         self._connection.close()
@@ -408,8 +399,7 @@ class _Aside(Writer):
             try:
                 self._write_at_once(units)
             except Exception as error:
-                for unit in units:
-                    unit.result = error
+                refuse(units, error)
             self._main.through(self, units)
 
 

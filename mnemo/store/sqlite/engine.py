@@ -19,7 +19,7 @@ import anyio.to_thread
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreCorrupt, StoreError, StoreReadOnly
 from mnemo.protocols import Clock
-from mnemo.store.engine import Bulk, GroupWriter, Locks, Unit
+from mnemo.store.engine import Bulk, GroupWriter, Locks, Unit, refuse
 from mnemo.store.rows import digests
 from mnemo.store.schema import VERSION
 from mnemo.store.sqlite.connection import (
@@ -372,9 +372,7 @@ class Writer(GroupWriter):
                 raise
         except Exception as error:
             self._roll_back()
-            failed = ours(error, _WRITING)
-            for unit in batch:
-                unit.result = failed
+            refuse(batch, ours(error, _WRITING))
 
     def refuse_lost(self) -> None:
         """*Raises* ``StoreError``: a commit found the store's files deleted or replaced."""
@@ -388,26 +386,20 @@ class Writer(GroupWriter):
         self._connection.backup(copy)
         return copy
 
-    def _run_outside(self, unit: Unit) -> None:
-        try:
+    def _run_outside(self, units: list[Unit]) -> None:
+        with translated("tending the store's file"):
             self.refuse_lost()
-            (unit.result,) = unit.run(self._tx, [unit.payload])
-        except Exception as error:
-            unit.result = ours(error, "tending the store's file")
+            self._run(units)
 
     def _run_in_savepoint(self, units: list[Unit]) -> bool:
         self._connection.execute("SAVEPOINT unit")
         try:
-            results = units[0].run(self._tx, [unit.payload for unit in units])
+            self._run(units)
         except Exception as error:
             self._roll_back_unit(error)
-            failed = ours(error, _WRITING)
-            for unit in units:
-                unit.result = failed
+            refuse(units, ours(error, _WRITING))
             return False
         self._connection.execute("RELEASE unit")
-        for unit, result in zip(units, results, strict=True):
-            unit.result = result
         return True
 
     def _roll_back_unit(self, error: Exception) -> None:
