@@ -7,8 +7,16 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -28,7 +36,13 @@ from mnemo.store.tx import Tx
 
 log = logging.getLogger("mnemo")
 
+
+class _Closing(Protocol):
+    def close(self) -> None: ...
+
+
 T = TypeVar("T")
+C = TypeVar("C", bound=_Closing)
 
 Bulk: TypeAlias = Callable[[Tx, Sequence[Any]], Sequence[Any]]
 """Runs payloads in order; gives a result or an exception for each, or raises for all."""
@@ -219,6 +233,28 @@ class ManagedEngine(Engine, Protocol):
 
         Waits some seconds for them. *Raises* ``StoreError``. *Cancellation*: safe.
         """
+
+
+@contextmanager
+def closed_on_error(connection: C) -> Iterator[C]:
+    """Close a new *connection* where the block, which prepares it, fails."""
+    try:
+        yield connection
+    except BaseException:
+        connection.close()
+        raise
+
+
+@asynccontextmanager
+async def connected(connect: Callable[[], Awaitable[C]]) -> AsyncIterator[C]:
+    """A connection of its own until the context ends. *Cancellation*: safe."""
+    with anyio.CancelScope(shield=True):
+        connection = await connect()
+    try:
+        yield connection
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(connection.close)
 
 
 class OfRepository:

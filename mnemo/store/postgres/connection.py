@@ -114,16 +114,6 @@ def adapt(connection: Connection) -> None:
     adapters.register_loader("numeric", _IntLoader)
 
 
-@contextmanager
-def closed_on_error(connection: Connection) -> Iterator[Connection]:
-    """Close a new *connection* where the block, which prepares it, fails."""
-    try:
-        yield connection
-    except BaseException:
-        connection.close()
-        raise
-
-
 class PostgresTx:
     """``Tx`` over a connection, whose transaction is the engine's."""
 

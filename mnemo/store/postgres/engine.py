@@ -17,14 +17,13 @@ from psycopg_pool import ConnectionPool
 
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreError, UsageError
-from mnemo.store.engine import OWNERS, Bulk, Locks, pay_put_off
+from mnemo.store.engine import OWNERS, Bulk, Locks, closed_on_error, connected, pay_put_off
 from mnemo.store.postgres import caches
 from mnemo.store.postgres.connection import (
     Address,
     Connection,
     PostgresTx,
     adapt,
-    closed_on_error,
     translated,
 )
 from mnemo.store.postgres.planner import analyse
@@ -60,9 +59,8 @@ async def listen(
 
 
 def _listening(connect: Callable[[], Connection], channel: str) -> Connection:
-    with translated("listening for jobs"):
-        with closed_on_error(connect()) as connection:
-            connection.execute(f'LISTEN "{channel}"')
+    with translated("listening for jobs"), closed_on_error(connect()) as connection:
+        connection.execute(f'LISTEN "{channel}"')
         return connection
 
 
@@ -136,26 +134,17 @@ class PostgresEngine:
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[_Snapshot]:
         self._opened()
-        with anyio.CancelScope(shield=True):
-            connection = await anyio.to_thread.run_sync(self._begun)
-        try:
+        async with connected(partial(anyio.to_thread.run_sync, self._begun)) as connection:
             yield _Snapshot(connection)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(connection.close)
 
     @asynccontextmanager
     async def staging(self, tables: Mapping[str, str]) -> AsyncIterator[_Staging]:
         """Make temporary tables on a connection of its own, which ends with the context."""
         self._opened()
-        with anyio.CancelScope(shield=True):
-            connection = await anyio.to_thread.run_sync(self._staged, tables)
-        try:
+        staged = partial(anyio.to_thread.run_sync, self._staged, tables)
+        async with connected(staged) as connection:
             commits = Commits(self._connect, self._begin_write)
             yield _Staging(connection, commits, "" if self._is_pooled else self._begin_write)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(connection.close)
 
     @property
     def place(self) -> str:
@@ -200,15 +189,12 @@ class PostgresEngine:
 
     def _prepare(self) -> None:
         with translated(f"opening {self.place}"):
-            connection = self._connect()
-            try:
+            with closing(self._connect()) as connection:
                 _refuse_unfit(connection)
                 self._is_pooled = _is_pooled(connection)
                 parts = 0 if self._address.splits else PARTITIONS
                 migrate(connection, self._address.schema, parts=parts)
-            finally:
-                connection.close()
-            pool: ConnectionPool[Connection] = ConnectionPool(
+            self._pool = ConnectionPool(
                 self._address.conninfo,
                 min_size=0,
                 max_size=_READERS,
@@ -220,7 +206,6 @@ class PostgresEngine:
                 reconnect_timeout=self._config.busy_timeout_s,
                 name="mnemo",
             )
-        self._pool = pool
 
     def _connect(self) -> Connection:
         connection = psycopg.connect(self._address.conninfo, **self._options())
@@ -279,22 +264,20 @@ class PostgresEngine:
                 return connection
 
     def _begun(self) -> Connection:
-        with translated("reading the store"):
-            with closed_on_error(self._connect()) as connection:
-                connection.execute(self._begin_read)
-                connection.execute("SELECT 1 FROM meta LIMIT 1")
+        with translated("reading the store"), closed_on_error(self._connect()) as connection:
+            connection.execute(self._begin_read)
+            connection.execute("SELECT 1 FROM meta LIMIT 1")
             return connection
 
     def _staged(self, tables: Mapping[str, str]) -> Connection:
-        with translated("preparing an import"):
-            with closed_on_error(self._connect()) as connection:
-                lasting = ""
-                if self._is_pooled:
-                    # Temporary tables are there for one transaction, so that all is done in one.
-                    connection.execute(f"{self._begin_write}; {_MAY_BE_IDLE}")
-                    lasting = " ON COMMIT DROP"
-                for table, columns in tables.items():
-                    PostgresTx(connection).run(f"CREATE TABLE staging.{table} ({columns}){lasting}")
+        with translated("preparing an import"), closed_on_error(self._connect()) as connection:
+            lasting = ""
+            if self._is_pooled:
+                # Temporary tables are there for one transaction, so that all is done in one.
+                connection.execute(f"{self._begin_write}; {_MAY_BE_IDLE}")
+                lasting = " ON COMMIT DROP"
+            for table, columns in tables.items():
+                PostgresTx(connection).run(f"CREATE TABLE staging.{table} ({columns}){lasting}")
             return connection
 
     async def backup(self, path: Path) -> None:
@@ -315,12 +298,8 @@ class PostgresEngine:
         return await caches.unswept(self, self._woken)
 
     def _scrub(self) -> bool:
-        with translated("scrubbing the store"):
-            connection = self._connect()
-            try:
-                return scrub(connection, self._address.schema, is_pooled=self._is_pooled)
-            finally:
-                connection.close()
+        with translated("scrubbing the store"), closing(self._connect()) as connection:
+            return scrub(connection, self._address.schema, is_pooled=self._is_pooled)
 
     async def tend(self, woken: Callable[[], None]) -> Never:
         """Listen for jobs and have grown tables analysed; the server vacuums by itself."""

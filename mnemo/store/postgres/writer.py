@@ -19,8 +19,17 @@ import psycopg
 from psycopg import errors
 
 from mnemo.errors import StoreError, StoreUnavailable
-from mnemo.store.engine import WHOLE, GroupWriter, Locks, Unit, outside, refuse, repositories_of
-from mnemo.store.postgres.connection import Connection, PostgresTx, closed_on_error, translated
+from mnemo.store.engine import (
+    WHOLE,
+    GroupWriter,
+    Locks,
+    Unit,
+    closed_on_error,
+    outside,
+    refuse,
+    repositories_of,
+)
+from mnemo.store.postgres.connection import Connection, PostgresTx, translated
 from mnemo.store.postgres.schema import LOCKS
 
 log = logging.getLogger("mnemo")

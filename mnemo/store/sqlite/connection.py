@@ -24,7 +24,7 @@ import anyio.to_thread
 
 from mnemo.config import StoreConfig
 from mnemo.errors import MnemoError, StoreCorrupt, StoreError, StoreLocked, UsageError
-from mnemo.store.engine import GroupWriter
+from mnemo.store.engine import GroupWriter, closed_on_error, connected
 from mnemo.store.sqlite import dialect
 from mnemo.store.tx import Dialect, Tx, Values
 
@@ -112,8 +112,7 @@ def connect(
     location: Location, mode: Literal["ro", "rw", "rwc"], config: StoreConfig
 ) -> sqlite3.Connection:
     """A connection in explicit transaction mode, for any one thread at a time; changes nothing."""
-    connection = _open(location.uri(mode), config)
-    try:
+    with closed_on_error(_open(location.uri(mode), config)) as connection:
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         connection.execute(f"PRAGMA synchronous = {config.synchronous.upper()}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
@@ -121,10 +120,7 @@ def connect(
         # Of some builds it is the default, of most not: what is deleted is overwritten.
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute(f"PRAGMA query_only = {mode == 'ro'}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+        return connection
 
 
 def connect_in_memory(config: StoreConfig) -> sqlite3.Connection:
@@ -275,13 +271,8 @@ class Readers(ABC):
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[SqliteSnapshot]:
-        with anyio.CancelScope(shield=True):
-            connection = await self._snapshot()
-        try:
+        async with connected(self._snapshot) as connection:
             yield SqliteSnapshot(connection, self._limiter)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(connection.close, limiter=self._limiter)
 
     def close(self) -> None:
         """Take it for closed; reads that run end. Idempotent."""

@@ -6,7 +6,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
 from socket import gethostname
@@ -19,7 +19,7 @@ import anyio.to_thread
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreCorrupt, StoreError, StoreReadOnly
 from mnemo.protocols import Clock
-from mnemo.store.engine import Bulk, GroupWriter, Locks, Unit, refuse
+from mnemo.store.engine import Bulk, GroupWriter, Locks, Unit, closed_on_error, refuse
 from mnemo.store.rows import digests
 from mnemo.store.schema import VERSION
 from mnemo.store.sqlite.connection import (
@@ -267,23 +267,16 @@ class SqliteEngine:
             )
 
     def _version_read(self, location: Location) -> int:
-        connection = connect(location, "ro", self._config)
-        try:
+        with closing(connect(location, "ro", self._config)) as connection:
             return stored_version(connection)
-        finally:
-            connection.close()
 
     def _open_for_writing(self, location: Location) -> sqlite3.Connection:
-        connection = connect(location, "rwc", self._config)
-        try:
+        with closed_on_error(connect(location, "rwc", self._config)) as connection:
             stored_version(connection)
             _refuse_damage(connection, location)
             _use_write_ahead_log(connection)
             migrate(connection, location.path if self._config.backup_on_migrate else None)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+            return connection
 
 
 def _refuse_damage(connection: sqlite3.Connection, location: Location) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +69,12 @@ def migrate(connection: sqlite3.Connection, backed_up: Path | None) -> None:
 
 def _copy(connection: sqlite3.Connection, path: Path, version: int) -> None:
     beside = path.with_name(f"{path.name}.v{version}.bak")
-    copy = sqlite3.connect(beside)
-    try:
-        connection.backup(copy)
-    except BaseException:
-        beside.unlink()
-        raise
-    finally:
-        copy.close()
+    with closing(sqlite3.connect(beside)) as copy:
+        try:
+            connection.backup(copy)
+        except BaseException:
+            beside.unlink()
+            raise
 
 
 def _step(connection: sqlite3.Connection, number: int) -> None:
