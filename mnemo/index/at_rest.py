@@ -109,7 +109,7 @@ def large_segment(
     numbers = numbers[numbers < min(np.intersect1d(owing, numbers), default=steps.count)]
     stands = np.array([steps.ids[number] in alone for number in numbers.tolist()], np.bool_)
     alones, numbers = numbers[stands], numbers[~stands]
-    if len(numbers) < LARGE or ALONE * len(alones) > LARGE:
+    if len(numbers) < LARGE or ALONE * (len(alones) + len(steps.unread)) > LARGE:
         return None
     numbers = _first(steps, numbers, LARGE)
     alones = alones[alones < numbers[-1]]
@@ -181,7 +181,10 @@ def _are_messages(steps: Steps) -> Mask:
 
 
 def _steps(corpus: Corpus, numbers: Numbers, after: FeedCursor, until: FeedCursor) -> Batch:
-    """The documents *numbers*, and the steps between the cursors that repeat a message."""
+    """
+    The documents *numbers*, the steps between the cursors that repeat a message, and damaged rows,
+    wherever these are.
+    """
     steps = corpus.steps
     # In the order of the feed; all that lie behind are few of many.
     behind = takewhile(lambda entry: entry[1][1] > after.step, reversed(steps.repeating.items()))
@@ -190,6 +193,7 @@ def _steps(corpus: Corpus, numbers: Numbers, after: FeedCursor, until: FeedCurso
         for step, (session, born) in behind
         if born <= until.step
     ][::-1]
+    repeats += ((id, "", row, 0) for row, id in steps.unread.items())
     return replace(_columns(corpus, steps, numbers), repeats=repeats)
 
 
@@ -332,8 +336,11 @@ def _restore_steps(corpus: Corpus, batch: Batch) -> None:
         for behind in corpus.behind.values():
             behind.arrived(id, number)
         _owe(corpus, steps, number, f"{id}/{PARTS[side]}")
-    for repeat in batch.repeats:
-        steps.add_repeat(*repeat)
+    for id, message, session, born in batch.repeats:
+        if message:
+            steps.add_repeat(id, message, session, born)
+        else:
+            steps.unread[session] = id
 
 
 def _restore_nodes(corpus: Corpus, kind: Any, batch: Batch, nodes: Mapping[str, Node]) -> None:

@@ -186,6 +186,8 @@ class Steps(Documents):
         """Whether some are found as other documents than they would be if they were read anew."""
         self.repeating: dict[str, tuple[str, int]] = {}
         self.repeats: dict[str, tuple[str, ...]] = {}
+        self.unread: dict[str, str] = {}
+        """Damaged rows → the ids that their documents would have."""
 
     def add_side(self, side: Side, breather: Breather) -> int:
         id, numbers = side.thread_id, self.sessions

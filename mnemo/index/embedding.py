@@ -29,7 +29,7 @@ from mnemo.runtime.tasks import Places, Threads
 from mnemo.runtime.traffic import Traffic
 from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Revision
-from mnemo.values.feed import NO_VECTORS, step_of
+from mnemo.values.feed import NO_VECTORS, is_document, step_of
 from mnemo.values.graph import Node, Vector, wording_owner
 from mnemo.values.steps import PARTS, Step
 from mnemo.values.vectors import VectorCache, owner_of_vector, unit_rows
@@ -430,7 +430,8 @@ class Embedding(ABC):
         """The steps and messages of documents, without those that are gone."""
         steps = list((await self.feed.steps(ids)).values())
         for id, (message, _) in (await self.feed.messages(ids)).items():
-            steps.append(step_of(id, message, default_actor=self.default_actor))
+            if is_document(message):
+                steps.append(step_of(id, message, default_actor=self.default_actor))
         return steps
 
     def _cut(self, steps: Iterable[Step], nodes: Iterable[Node]) -> dict[str, str]:

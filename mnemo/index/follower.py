@@ -301,11 +301,15 @@ class RepositoryIndex(Embedding):
         return True
 
     async def _read_alone(self) -> None:
-        """Read what large segments name and do not hold."""
-        alone = await self._threads.run(self._held.alone, self._held.large)
-        for ids in chunks([*alone - self._corpus.steps.documents.keys()], KEYS):
+        """Read what segments name and do not hold, of damaged rows those that were put right."""
+        held, steps = self._held, self._corpus.steps
+        alone = await self._threads.run(held.alone, held.large)
+        steps.unread |= {row: id for id, row in alone.items() if row}
+        for ids in chunks([*{*alone, *steps.unread.values()} - steps.documents.keys()], KEYS):
             await self._threads.run(self._add_steps, await self._steps_of(ids))
             self._held.by_key = True
+        unread = steps.unread.items()
+        steps.unread = {row: id for row, id in unread if id not in steps.documents}
 
     def _add_steps(self, steps: Sequence[Step]) -> None:
         breather = Breather()
@@ -316,7 +320,7 @@ class RepositoryIndex(Embedding):
     async def _keep_large(self) -> bool:
         """Keep large segments of what a long reading has brought; False: begin anew."""
         keeper, many = self._keeper, self._corpus.steps.living >= MOST_TAIL
-        if keeper is None or not many or self._held.damaged or self._corpus.steps.has_heirs:
+        if keeper is None or not many or self._corpus.steps.has_heirs:
             return True
         try:
             known = self._cursor, self._number, self._threads
@@ -354,7 +358,11 @@ class RepositoryIndex(Embedding):
             self._start_again()
         try:
             self._cursor = await self._keeper.take_up(self._held, self._threads)
-            await self._read_alone()
+            unread = [*self._corpus.steps.unread.values()]
+            if self._held.large:
+                await self._read_alone()
+            elif unread and await self._steps_of(unread):
+                raise ValueError("damaged rows were put right")
         except (StoreError, DamagedSegment):
             raise
         except Exception as error:
@@ -365,10 +373,10 @@ class RepositoryIndex(Embedding):
 
     async def seal(self) -> None:
         """
-        Catch up, and keep the columns of what is new, if it is enough and nothing is damaged: what
-        is put right is read again. *Raises* ``StoreError``. *Cancellation*: safe.
+        Catch up, and keep the columns of what is new, if it is enough. *Raises* ``StoreError``.
+        *Cancellation*: safe.
         """
-        if self._keeper is None or self._held.damaged:
+        if self._keeper is None:
             return
         async with self._sealing:
             with self._in_use():
@@ -397,7 +405,8 @@ class RepositoryIndex(Embedding):
         """Let readers find what is new."""
         held, owed = self._held, len(self._corpus.owed)
         view = self._corpus.view(revision, Breather(), held.large)
-        self._view = replace(view, damaged=tuple(sorted(held.damaged)), owed=owed)
+        damaged = sorted(held.damaged.union(self._corpus.steps.unread))
+        self._view = replace(view, damaged=tuple(damaged), owed=owed)
 
     async def _try_to_seal(self) -> None:
         try:
@@ -463,7 +472,9 @@ class RepositoryIndex(Embedding):
         """Remember which rows are left out, until they are gone or written anew."""
         settled = {*changes.removed, *(node.id for node in changes.nodes)}
         left = {row for row in self._held.damaged if row.partition(" ")[2] not in settled}
-        self._held.damaged = left.union(changes.damaged)
+        self._held.damaged = left.union(changes.damaged).difference(changes.unread)
+        unread = {**self._corpus.steps.unread, **changes.unread}.items()
+        self._corpus.steps.unread = {row: id for row, id in unread if id not in settled}
 
     def _give_vectors(self, changes: FeedChanges) -> None:
         # With pages cut by a limit, a vector may come before what it belongs to.

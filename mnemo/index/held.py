@@ -74,6 +74,7 @@ class Held:
         self.tongues: deque[bool] = deque(maxlen=JUDGED)
         self.early: dict[str, Vector] = {}
         self.damaged: set[str] = set()
+        """Rows that are left out, but those of steps and messages."""
 
     def remove(self, ids: Sequence[str]) -> None:
         """Have nothing of *ids* found, which may stand in large segments for a while."""
@@ -84,19 +85,24 @@ class Held:
 
     def is_enough(self, chain: Chain) -> bool:
         """Whether what was read and is not kept is enough for a segment."""
-        return self.corpus.count_of(chain) - self.sealed.get(chain, 0) >= SEALED_FROM
+        new = self.corpus.count_of(chain) - self.sealed.get(chain, 0)
+        if chain == "nodes" and self.damaged:
+            return False  # What is put right is read again.
+        return new >= max(SEALED_FROM, len(self.corpus.steps.unread))
 
-    def alone(self, large: Iterable[Sealed]) -> set[str]:
+    def alone(self, large: Iterable[Sealed]) -> dict[str, str]:
         """
         Documents that *large* segments name and do not hold: of texts that the embedder did not
-        take, and steps that repeat what is gone.
+        take, steps that repeat what is gone, and damaged rows, which are given with them.
         """
-        found = set[str]()
+        found = dict[str, str]()
         for one in large:
             if isinstance(repeats := one.batch.repeats, Repeats):
                 places = repeats.messages.find_all([*self.gone, ""])[1]
-                found.update(repeats.steps.some(places))
-        return found.difference(self.gone)
+                born, said = repeats.born.rows(places).tolist(), repeats.sessions.some(places)
+                rows = ("" if at else row for at, row in zip(born, said, strict=True))
+                found |= zip(repeats.steps.some(places), rows, strict=True)
+        return {id: row for id, row in found.items() if id not in self.gone}
 
     @property
     def nbytes(self) -> int:

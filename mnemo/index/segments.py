@@ -279,8 +279,9 @@ class Batch:
             all documents, end to end. Numbers of names count within *names*.
         names: Kind of name → the names; ``ids`` has one for each document.
         repeats: Steps that are found as a message's document: id, message's id, session, ordinal.
-            In large segments documents stand alone whose message is gone, or that cannot have
-            vectors: its id is empty.
+            Of documents that stand alone its id is empty: in large segments of those whose message
+            is gone, or that cannot have vectors; and of those whose row was damaged, which stands
+            for the session, with the ordinal 0.
     """
 
     columns: Mapping[str, NDArray[Any]]

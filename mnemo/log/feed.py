@@ -244,7 +244,9 @@ def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges
     repo, revision, _, dimensions = repo_row(tx, repo_id)
     passed: Passed = []
     steps, last_step, more_steps = _new_steps(tx, repo, after.step, limit, passed)
-    messages, last_message, more_messages = _new_messages(tx, repo, after.message, limit, passed)
+    unread = {damage.row: damage.key or "" for damage in passed}
+    new = _new_messages(tx, repo, after.message, limit, passed, unread)
+    messages, last_message, more_messages = new
     until = _whole_revisions(tx, repo, after.revision, revision, limit)
     rows = tx.run(_CHANGED_NODES, (repo, after.revision, until)).fetchall()
     nodes = tables.NODES.whole.all(rows, passed)
@@ -273,6 +275,7 @@ def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges
         removed=tuple(id for _, id in removals if id is not None),
         vectors=vectors,
         damaged=tuple(damage.row for damage in passed),
+        unread=unread,
         missed=missed,
         more=more_steps or more_messages or until < revision or len(stored) == limit,
     )
@@ -290,16 +293,19 @@ def _new_steps(
 
 
 def _new_messages(
-    tx: Tx, repo: int, after: int, limit: int, passed: Passed
+    tx: Tx, repo: int, after: int, limit: int, passed: Passed, unread: dict[str, str]
 ) -> tuple[dict[str, StoredMessage], int, bool]:
-    """Messages behind *after* by document, the number up to which that is all, whether more."""
+    """
+    Messages behind *after* by document, the number up to which that is all, whether more; damaged
+    ones with their documents to *unread*.
+    """
     rows = tx.run(_NEW_MESSAGES, (repo, after, limit)).fetchall()
-    found = {
-        message_document(row[-1]): message
-        for row in rows
-        for message in tables.MESSAGES.rows.all([row], passed)
-        if is_document(message)
-    }
+    found = dict[str, StoredMessage]()
+    for row in rows:
+        document, known = message_document(row[-1]), len(passed)
+        for message in filter(is_document, tables.MESSAGES.rows.all([row], passed)):
+            found[document] = message
+        unread |= {damage.row: document for damage in passed[known:]}
     if len(rows) == limit:
         return found, rows[-1][-1], True
     return found, max(after, tx.dialect.last_number(tx, "messages", repo)), False

@@ -57,6 +57,7 @@ class FeedChanges:
             likewise with the document's id. Further passages: see ``values.vectors``.
         damaged: Rows that were left out because they cannot be decoded, each as
             ``StoreCorrupt.row``.
+        unread: Those of *damaged* that are new steps and messages → their documents' ids.
         missed: Whether more is gone than *removed* says, for the cursor was too far behind:
             what the reader holds and the repository does not. It starts again.
         more: Whether the limit cut it; read on from *cursor*.
@@ -74,6 +75,7 @@ class FeedChanges:
     removed: tuple[str, ...] = ()
     vectors: Mapping[str, Vector] = field(default_factory=dict)
     damaged: tuple[str, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
     missed: bool = False
     more: bool = False
 

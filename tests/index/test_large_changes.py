@@ -348,7 +348,7 @@ async def test_steps_take_the_place_of_expired_messages_beside_large_segments(pl
     async with opened(place) as (memory, repo):
         await tell(repo, 0, 6)
         fed = await repo.start_session("look", session_id="fed")
-        await repo.conversation("t").feed(fed, from_seq=0)
+        await (await repo.conversation("t").feed(fed, from_seq=0)).caught_up()
         await collect(repo, "own", 2)
         index, other = (index_of(memory, kept=True) for _ in range(2))
         await index.catch_up()

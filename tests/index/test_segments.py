@@ -1,6 +1,7 @@
 """What was tokenised is kept as columns, read back as it was, and never outlives an erasure."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +17,7 @@ from segments_kit import (
     WORDS,
     Tokenised,
     collect,
+    few,
     holding,
     index_of,
     learn,
@@ -338,18 +340,60 @@ async def test_useless_segments_that_cannot_be_dropped_stay(place, monkeypatch):
         assert (await index_of(memory, kept=True).corpus()).steps.count == 12
 
 
-async def test_what_is_put_right_is_found_again(tmp_path):
-    """Nothing is kept past a damaged row."""
+DAMAGE = {"messages": "no", "steps": "ordinal"}
+
+
+@pytest.mark.parametrize("table", DAMAGE)
+@pytest.mark.parametrize("large", [False, True])
+async def test_a_damaged_row_keeps_nothing_else_from_being_kept(tmp_path, table, large):
+    """It is told as before, found again when it was put right, and erased."""
+    place, sides = tmp_path / "m.db", 1 if table == "messages" else 2
+    damage = f"UPDATE {table} SET metadata = {{}} WHERE {DAMAGE[table]} = 3"
+    with few(large=8, exact=12) if large else nullcontext():
+        async with opened(place) as (memory, repo):
+            await tell(repo, 0, 12)
+            await collect(repo, "s", 6)
+            await index_of(memory, kept=True).embed_waiting()
+            change(place, damage.format("'x' || metadata"))
+            index = index_of(memory, kept=True)
+            await index.embed_waiting()
+            await index.seal()
+            assert sum(row[1] for row in segments_in(place)) == 24 - sides
+            assert bool(index._held.large) == large
+            damaged = (await index_of(memory, kept=False).corpus()).damaged
+            assert damaged
+            for one in (index, index_of(memory, kept=True)):
+                view = await one.corpus()
+                assert view.damaged == damaged
+                assert one.statistics().documents == 24 - sides
+            change(place, damage.format("substr(metadata, 2)"))
+            index = index_of(memory, kept=True)
+            await index.embed_waiting()
+            assert index.statistics().documents == 24
+            assert not (await index.corpus()).damaged
+            if not large:
+                await same_as_anew(memory)
+            await repo.forget(message_ids=["m2"], thread_id="t")
+            await repo.forget(session_id="s")
+            for one in (index, index_of(memory, kept=True)):
+                await one.embed_waiting()
+                assert one.statistics().documents == 11
+
+
+async def test_no_nodes_are_kept_where_one_is_damaged(tmp_path):
+    """What is put right is read again."""
     place = tmp_path / "m.db"
     async with opened(place) as (memory, repo):
         await tell(repo, 0, 12)
-        change(place, "UPDATE messages SET recorded_at = 'x' || recorded_at WHERE no = 3")
+        facts = [await repo.add_memory(f"Zoë keeps {word}") for word in WORDS]
+        change(place, f"UPDATE nodes SET body = 'x' || body WHERE id = '{facts[3].id}'")
         index = index_of(memory, kept=True)
         await index.catch_up()
         await index.seal()
-        assert not segments_in(place)
-        change(place, "UPDATE messages SET recorded_at = substr(recorded_at, 2) WHERE no = 3")
-        assert (await index_of(memory, kept=True).corpus()).steps.count == 12
+        assert [row[1] for row in segments_in(place)] == [12]
+        change(place, f"UPDATE nodes SET body = substr(body, 2) WHERE id = '{facts[3].id}'")
+        await same_as_anew(memory)
+        assert len((await index_of(memory, kept=True).corpus()).nodes["semantic"].ids) == 10
 
 
 async def test_a_message_is_behind_a_fact_once(place):
