@@ -288,7 +288,8 @@ class RemoteRepository:
     ) -> mnemo.RecallResult:
         """``recall`` with the goal and the last steps of *session*, which are not returned."""
         id = session if isinstance(session, str) else session.id
-        return await self.recall(query, in_context=id, **arguments)
+        body = given(session=id, query=query, **arguments)
+        return await self._call(exchange.RecallShape, "POST", "/recall_in_context", body)
 
     async def search(self, query: str, **arguments: Any) -> list[mnemo.SearchHit]:
         """Find words in what was said; arguments as of ``Repository.search``."""

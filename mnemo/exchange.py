@@ -107,6 +107,13 @@ StatisticsShape = _shape(
     index=_shape(IndexLevels),
     notes=NotesStatistics,
 )
+SHAPES: dict[Any, Any] = {
+    mnemo.RecallResult: RecallShape,
+    mnemo.Step: StepShape,
+    mnemo.MessageView: ViewShape,
+    mnemo.RepositoryStatistics: StatisticsShape,
+}
+"""Types of results, and the shapes that stand for them."""
 
 
 def restored(value: Any) -> Any:

@@ -227,13 +227,23 @@ class Repository(MemoryCalls):
 
     async def unfinished_sessions(self) -> list[SessionRecord]:
         """List its sessions that are not idle, newest act first. *Cancellation*: safe."""
-        self._check_usable()
-        return await self._parts.sessions.records(unfinished=True)
+        return await self.sessions(unfinished=True)
 
-    async def sessions(self) -> list[SessionRecord]:
-        """List all its sessions, newest act first. *Cancellation*: safe."""
+    async def sessions(
+        self, *, unfinished: bool = False, limit: int | None = None
+    ) -> list[SessionRecord]:
+        """
+        List its sessions, newest act first.
+
+        Args:
+            unfinished: Only those that are not idle.
+            limit: So many, at most; ``None``: all.
+
+        Raises:
+            ValueError: *limit* is no whole number from 1. *Cancellation*: safe.
+        """
         self._check_usable()
-        return await self._parts.sessions.records(unfinished=False)
+        return await self._sessions.records(unfinished=unfinished, limit=limit)
 
     # ── Remembering ──────────────────────────────────────────────────────────────────────
 
@@ -540,6 +550,14 @@ class Repository(MemoryCalls):
         ``recall`` with the query augmented by the goal and the last 3 steps of *session*.
 
         Those steps are not returned. An unknown or idle session is plain ``recall``.
+
+        Args:
+            session: The session, or its id; the others as of ``recall``.
+
+        Raises:
+            ValueError: Blank query or an argument out of range.
+            ConfigError: A chat model is to plan, and there is none.
+            RecallFailed: As ``recall``. *Cancellation*: safe.
         """
         self._check_usable()
         return await self._recall.recall(
@@ -680,8 +698,7 @@ class Repository(MemoryCalls):
     async def get_node(self, id: str) -> Node | None:
         """Return the node, superseded or not; ``None``: there is none. *Cancellation*: safe."""
         self._check_usable()
-        nodes = await self._parts.graph.nodes([known_id("id", id)])
-        return nodes[0] if nodes else None
+        return next(iter(await self._parts.graph.nodes([known_id("id", id)])), None)
 
     async def get_nodes(self, types: Sequence[str]) -> list[Node]:
         """List nodes of *types*, oldest first. *Raises* ``ValueError`` for an unknown type."""

@@ -30,7 +30,7 @@ from mnemo.runtime.clock import new_id
 from mnemo.runtime.spans import Spans, find_spans
 from mnemo.runtime.tasks import Places
 from mnemo.runtime.transactions import confirmed
-from mnemo.runtime.validation import exact_id, known_id
+from mnemo.runtime.validation import exact_id, known_id, whole_number
 from mnemo.session.parts import Extraction, SessionParts
 from mnemo.session.session import Session, checked_goal
 from mnemo.values.changeset import Changeset
@@ -298,6 +298,12 @@ class RepositorySessions:
         self._moves += 1
 
     # ── Out ──────────────────────────────────────────────────────────────────────────
+
+    async def records(self, *, unfinished: bool, limit: int | None) -> list[SessionRecord]:
+        """See ``Repository.sessions``."""
+        if limit is not None:
+            whole_number("limit", limit, 1)
+        return (await self.parts.sessions.records(unfinished=unfinished))[:limit]
 
     def levels(self) -> dict[str, int]:
         """What of ``RepositoryStatistics`` the open sessions and those that were say."""

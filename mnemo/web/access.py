@@ -9,17 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import anyio
 from fastapi import Depends, Query, Request
 from pydantic import (
-    AwareDatetime,
     BaseModel,
     ConfigDict,
     Field,
-    JsonValue,
-    NaiveDatetime,
     ValidationError,
 )
 from starlette.exceptions import HTTPException
@@ -27,7 +24,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mnemo import ConfigError, Mnemo, NotFound, Repository, UsageError
 from mnemo.runtime.clock import elapsed
-from mnemo.runtime.validation import MOST_AT_ONCE
 
 Rights: TypeAlias = Literal["read", "write"]
 ANY = "*"
@@ -158,20 +154,12 @@ Writable: TypeAlias = Annotated[Repository, Depends(_writable)]
 
 
 Id: TypeAlias = Annotated[str, Query(min_length=1, max_length=512)]
-Time: TypeAlias = AwareDatetime | NaiveDatetime
-JsonObject: TypeAlias = dict[str, JsonValue]
-Types: TypeAlias = Annotated[list[str], Field(max_length=MOST_AT_ONCE)]
 
 
 class Body(BaseModel):
     """The base of request bodies: an unknown key is refused."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-def given(body: BaseModel) -> dict[str, Any]:
-    """The arguments of the call that *body* describes."""
-    return {name: getattr(body, name) for name in type(body).model_fields}
 
 
 # ── Repositories, opened on request, the least recently used closed again ────────────────

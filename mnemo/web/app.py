@@ -138,7 +138,7 @@ class ShortRoute(BaseRoute):
             scope[REFUSED] = True
             await self._full(scope, _again(content, receive), send)
             return
-        found = await call.route.endpoint(await call.opened(request, repo_id), body)
+        found = await call.route.endpoint(repo=await call.opened(request, repo_id), body=body)
         told = call.answer.validate_python(found, from_attributes=True)
         answer = Response(call.answer.dump_json(told), media_type="application/json")
         await answer(scope, receive, send)
@@ -200,6 +200,7 @@ def web_app(
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
         responses={"4XX": {"model": Problem}, "5XX": {"model": Problem}},
     )
     app.state.memory = memory

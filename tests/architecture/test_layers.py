@@ -33,7 +33,9 @@ LINES: list[set[str]] = [
     {"repository"},
     {"stores"},
     {"service"},
-    {"mcp", "sync", "exchange"},
+    {"exchange"},
+    {"operations"},
+    {"mcp", "sync"},
     {"client", "web"},
     {"adapters", "cli"},
 ]

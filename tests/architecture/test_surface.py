@@ -30,7 +30,7 @@ def test_all_is_sorted_and_whole():
 def test_only_modules_that_others_type_list_their_names():
     """``__all__`` stands in public modules."""
     root = Path(mnemo.__file__).parent
-    names = "client config errors events mcp protocols sync testing wire"
+    names = "client config errors events mcp operations protocols sync testing wire"
     single = {f"{name}.py" for name in names.split()}
     listing = {
         str(path.relative_to(root))

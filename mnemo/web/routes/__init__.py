@@ -1,6 +1,5 @@
-"""The routes of the HTTP service, by subject."""
+"""The routes of the HTTP service: derived from the declarations, and those that only HTTP has."""
 
-from mnemo.web.routes import conversations, graph, memories, notes, operations, sessions
+from mnemo.web.routes import conversations, derived, graph, operations, sessions
 
-_SUBJECTS = (memories, conversations, sessions, notes, graph, operations)
-ROUTERS = tuple(subject.router for subject in _SUBJECTS)
+ROUTERS = tuple(one.router for one in (derived, conversations, sessions, graph, operations))

@@ -1,4 +1,4 @@
-"""Health, metrics, live events, background work, and the repositories of the store."""
+"""Health, metrics, live events, and the repositories of the store."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
-from mnemo import Job, RepositoryRecord, __version__
-from mnemo.exchange import StatisticsShape
-from mnemo.runtime.validation import MOST_AT_ONCE
-from mnemo.web.access import Body, Memory_, Readable, Rights, Token_, Writable, opened
+from mnemo import RepositoryRecord, __version__
+from mnemo.web.access import Memory_, Rights, Token_, opened
 from mnemo.web.live import Live
 from mnemo.web.metrics import Metrics, levels_of
 
@@ -31,18 +29,6 @@ class Caller(BaseModel):
     repositories: tuple[str, ...]
     rights: Rights
     version: str = __version__
-
-
-class Settle(Body):
-    """Arguments as of ``Repository.settle``."""
-
-    timeout_s: float = Field(default=30.0, ge=0, le=300)
-
-
-class Threads(Body):
-    """Whose background extraction it is about; ``null``: all that was given up."""
-
-    thread_ids: list[str] | None = Field(default=None, max_length=MOST_AT_ONCE)
 
 
 @router.get("/healthz", response_class=PlainTextResponse)
@@ -68,38 +54,6 @@ async def caller(token: Token_) -> Any:
 async def repositories(memory: Memory_, token: Token_) -> Any:
     """List the stored repositories that the token may use."""
     return [record for record in await memory.repos() if token.permits(record.id)]
-
-
-@router.get("/v1/statistics", response_model=StatisticsShape)
-async def statistics(repo: Readable) -> Any:
-    """Count what a repository holds, and what is on its way."""
-    return await repo.statistics()
-
-
-@router.get(
-    "/v1/jobs", response_model=list[Job], response_model_exclude={"__all__": {"owner", "token"}}
-)
-async def jobs(repo: Readable, limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100) -> Any:
-    """List the background work that is owed: what was given up, what runs, what waits."""
-    return await repo.inspection.jobs(limit=limit)
-
-
-@router.post("/v1/settle", status_code=204, response_model=None)
-async def settle(repo: Writable, body: Settle) -> None:
-    """Wait until nothing is on its way; what waits for quiet is extracted now."""
-    await repo.settle(body.timeout_s)
-
-
-@router.post("/v1/jobs/retry", response_model=tuple[str, ...])
-async def retry_jobs(repo: Writable, body: Threads) -> Any:
-    """Have background extraction that failed or waits be tried now."""
-    return await repo.retry_jobs(body.thread_ids)
-
-
-@router.post("/v1/jobs/cancel", response_model=tuple[str, ...])
-async def cancel_jobs(repo: Writable, body: Threads) -> Any:
-    """Give up the background extraction of threads."""
-    return await repo.cancel_jobs(body.thread_ids or [])
 
 
 async def _stream(

@@ -1,4 +1,4 @@
-"""Sessions: the write side step by step, and a look at each."""
+"""Sessions: a look at each, resumed on request, and ended."""
 
 from __future__ import annotations
 
@@ -7,62 +7,16 @@ from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Depends, Query
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 import mnemo
 from mnemo.exchange import NodeShape, StepShape
 from mnemo.runtime.validation import MOST_AT_ONCE
-from mnemo.web.access import Body, JsonObject, Memory_, Readable, Time, Writable, given
+from mnemo.web.access import Memory_, Readable, Writable
 
-router = APIRouter(prefix="/v1", tags=["sessions"])
+router = APIRouter(prefix="/v1", tags=["session"])
 
 SessionId: TypeAlias = Annotated[str, Query(alias="session", min_length=1, max_length=512)]
-LONGEST_WAIT_S = 300.0
-
-
-class Start(Body):
-    """Arguments as of ``Repository.start_session``."""
-
-    goal: str
-    session_id: str | None = None
-    auto_commit: bool | None = None
-
-
-class Episode(Body):
-    """Arguments as of ``Session.start_episode``."""
-
-    goal: str
-
-
-class Append(Body):
-    """Arguments as of ``Session.append``."""
-
-    observation: str
-    action: str = ""
-    at: Time | None = None
-    actor: str | None = None
-    key: str | None = None
-    metadata: JsonObject | None = None
-
-
-class Messages(Body):
-    """Chat messages; arguments as of ``Session.append_messages``."""
-
-    messages: list[JsonObject] = Field(max_length=MOST_AT_ONCE)
-
-
-class CloseAndCommit(Body):
-    """Arguments as of ``Session.close_and_commit``."""
-
-    max_retries: int = Field(default=2, ge=0, le=10)
-    timeout_s: float = Field(default=60.0, ge=0, le=LONGEST_WAIT_S)
-
-
-class WaitFor(Body):
-    """Arguments as of ``Session.wait_for``."""
-
-    states: list[mnemo.SessionState] = Field(min_length=1, max_length=5)
-    timeout_s: float = Field(default=60.0, ge=0, le=LONGEST_WAIT_S)
 
 
 class Status(BaseModel):
@@ -121,7 +75,7 @@ async def _session(memory: Memory_, repo: Writable, session: SessionId) -> mnemo
 Opened: TypeAlias = Annotated[mnemo.Session, Depends(_session)]
 
 
-async def _status(memory: mnemo.Mnemo, repo: mnemo.Repository, session_id: str) -> Status:
+async def status_of(memory: mnemo.Mnemo, repo: mnemo.Repository, session_id: str) -> Status:
     look = await repo.inspection.session(session_id)
     session, record = _open_here(memory, repo, session_id), look.record
     error = session.error if session else look.error
@@ -135,32 +89,13 @@ async def _status(memory: mnemo.Mnemo, repo: mnemo.Repository, session_id: str) 
     return Status(**(asdict(record) | now))
 
 
-@router.get("/sessions", response_model=list[mnemo.SessionRecord])
-async def listed(
-    repo: Readable,
-    unfinished: bool = False,
-    limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
-) -> Any:
-    """List sessions, newest act first."""
-    return (await (repo.unfinished_sessions() if unfinished else repo.sessions()))[:limit]
-
-
-@router.post("/sessions", response_model=Status)
-async def start(memory: Memory_, repo: Writable, body: Start) -> Any:
-    """Start a session that collects."""
-    chosen = body.auto_commit
-    config = None if chosen is None else mnemo.Config(session={"auto_commit": chosen})
-    session = await repo.start_session(body.goal, session_id=body.session_id, config=config)
-    return await _status(memory, repo, session.id)
-
-
-@router.get("/session", response_model=Status)
+@router.get("/session", response_model=Status, name="inspection.session")
 async def status(memory: Memory_, repo: Readable, session: SessionId) -> Any:
     """Say where a session stands."""
-    return await _status(memory, repo, session)
+    return await status_of(memory, repo, session)
 
 
-@router.get("/session/steps", response_model=Episodes)
+@router.get("/session/steps", response_model=Episodes, name="session.steps")
 async def steps(
     repo: Readable,
     session: SessionId,
@@ -177,38 +112,7 @@ async def steps(
     }
 
 
-@router.post("/session/steps", response_model=StepShape)
-async def append(session: Opened, body: Append) -> Any:
-    """Add a step; durable when the answer comes."""
-    return await session.append(**given(body))
-
-
-@router.post("/session/messages", response_model=list[StepShape])  # type: ignore[valid-type]
-async def append_messages(session: Opened, body: Messages) -> Any:
-    """Add chat messages as steps; each is durable before the next is written."""
-    return await session.append_messages(body.messages)
-
-
-@router.post("/session/resume", response_model=Status)
-async def resume(memory: Memory_, repo: Writable, session: Opened) -> Any:
-    """Open the session in this process as its last durable act left it."""
-    return await _status(memory, repo, session.id)
-
-
-@router.post("/session/start_episode", response_model=Status)
-async def start_episode(memory: Memory_, repo: Writable, session: Opened, body: Episode) -> Any:
-    """Collect for a new goal."""
-    await session.start_episode(body.goal)
-    return await _status(memory, repo, session.id)
-
-
-@router.post("/session/commit", response_model=mnemo.CommitReceipt)
-async def commit(session: Opened) -> Any:
-    """Write what was extracted; in ``failed``, try the extraction again."""
-    return await session.commit()
-
-
-@router.post("/session/retry", response_model=mnemo.CommitReceipt)
+@router.post("/session/retry", response_model=mnemo.CommitReceipt, name="session.retry")
 async def retry(session: Opened) -> Any:
     """Try a failed extraction again."""
     if session.state is not mnemo.SessionState.FAILED:
@@ -216,33 +120,7 @@ async def retry(session: Opened) -> Any:
     return await session.commit()
 
 
-@router.post("/session/close_and_commit", response_model=mnemo.CommitReceipt)
-async def close_and_commit(session: Opened, body: CloseAndCommit) -> Any:
-    """Close, wait for extraction, and commit."""
-    return await session.close_and_commit(**given(body))
-
-
-@router.post("/session/wait", response_model=mnemo.SessionState)
-async def wait(session: Opened, body: WaitFor) -> Any:
-    """Wait until the session is in one of some states."""
-    return await session.wait_for(*body.states, timeout_s=body.timeout_s)
-
-
-@router.post("/session/close", response_model=Status)
-async def close(memory: Memory_, repo: Writable, session: Opened) -> Any:
-    """Close the episode."""
-    await session.close()
-    return await _status(memory, repo, session.id)
-
-
-@router.post("/session/discard", response_model=Status)
-async def discard(memory: Memory_, repo: Writable, session: Opened) -> Any:
-    """Discard the episode."""
-    await session.discard()
-    return await _status(memory, repo, session.id)
-
-
-@router.delete("/session", status_code=204, response_model=None)
+@router.delete("/session", status_code=204, response_model=None, name="session.aclose")
 async def end(memory: Memory_, repo: Writable, session: SessionId) -> None:
     """Close the session in this process; what it holds stays resumable."""
     if (opened := _open_here(memory, repo, session)) is not None:

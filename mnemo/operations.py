@@ -1,0 +1,400 @@
+"""
+Every operation of mnemo, declared once: name, parameters, result, right, surfaces, errors.
+
+Names, types, texts and errors are those of the public methods. From these declarations are made
+the routes of the HTTP service and its OpenAPI document, the methods of its client, what the MCP
+server offers, and the guide's list of operations (``mnemo guide operations``).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from datetime import datetime
+from functools import cached_property
+from types import FunctionType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, Union
+
+from pydantic import AwareDatetime, Field, JsonValue, NaiveDatetime
+
+import mnemo
+from mnemo.context.eviction import Snapshots
+from mnemo.context.goals import Goals, Pins
+from mnemo.exchange import SHAPES
+from mnemo.runtime.validation import MOST_AT_ONCE
+
+__all__ = ["OPERATIONS", "Operation", "Parameter", "Right", "described"]
+
+Right: TypeAlias = Literal["read", "write", "admin", "model"]
+
+OWNERS: dict[str, type] = {
+    "": mnemo.Repository,
+    "session": mnemo.Session,
+    "conversation": mnemo.Conversation,
+    "conversation.goals": Goals,
+    "conversation.pins": Pins,
+    "conversation.snapshots": Snapshots,
+    "notes": mnemo.Notes,
+    "items": mnemo.Items,
+    "checkpoints": mnemo.Checkpoints,
+    "inspection": mnemo.Inspection,
+    "memory": mnemo.Mnemo,
+}
+"""What a path from the repository leads to; ``memory`` is the service itself."""
+
+SURFACES = """
+remember                    write  POST    /remember                 remember
+recall                      read   POST    /recall                   recall
+recall_in_context           read   POST    /recall_in_context
+search                      read   POST    /search                   search_messages
+view                        read   GET     /view                     view_messages
+memories                    read   POST    /memories/list            list_memories
+changes                     read   POST    /memories/changes
+add_memory                  write  POST    /memories
+memory                      read   GET     /memory
+update_memory               write  PATCH   /memory                   update_memory
+history                     read   GET     /memory/history
+forget                      write  POST    /forget                   forget
+threads                     read   GET     /conversations
+sessions                    read   GET     /sessions
+start_session               write  POST    /sessions
+resume_session              write  POST    /session/resume
+statistics                  read   GET     /statistics
+settle                      write  POST    /settle
+retry_jobs                  write  POST    /jobs/retry
+cancel_jobs                 write  POST    /jobs/cancel
+inspection.jobs             read   GET     /jobs
+conversation.append         write  POST    /conversation/messages
+conversation.load           read   POST    /conversation/load
+conversation.clear          write  POST    /conversation/clear
+conversation.look           read   GET     /conversation/window
+session.start_episode       write  POST    /session/start_episode
+session.append              write  POST    /session/steps
+session.append_messages     write  POST    /session/messages
+session.close               write  POST    /session/close
+session.commit              write  POST    /session/commit
+session.discard             write  POST    /session/discard
+session.close_and_commit    write  POST    /session/close_and_commit
+session.wait_for            write  POST    /session/wait
+notes.list                  read   GET     /notes                    list_notes
+notes.read                  read   GET     /note                     read_note
+notes.write                 write  PUT     /note                     write_note
+notes.delete                write  DELETE  /note
+notes.history               read   GET     /note/history
+notes.restore               write  POST    /note/restore
+"""
+"""
+Operations that are on more surfaces than the library and ``mnemo.sync``: the right that each needs,
+method and path of its route, which the client calls, too, and the tool that MCP has of it. What
+is not listed needs the right ``admin``.
+"""
+
+ADDRESSES = {
+    "id": "id",
+    "topic": "topic",
+    "view.message_id": "id",
+    "resume_session.session_id": "session",
+}
+"""Parameters that are in a route's address, also where it has a body, and their names there."""
+
+IN_PROCESS = frozenset(
+    {"config", "chat_model", "embedder", "retrieval", "compression", "ttl_s", "on_progress"}
+)
+"""Parameters that JSON has no form for: settings, models and callbacks are the service's own."""
+
+DEFAULTS: dict[str, tuple[Any, str]] = {
+    "forget.dry_run": (True, "a call that does not say so erases nothing"),
+    "session.append.action": ("", "an observation alone is a step"),
+    "limit": (100, "an answer that is not asked for stays bounded"),
+    "settle.timeout_s": (30.0, "a request does not wait without end"),
+    "session.wait_for.timeout_s": (60.0, "a request does not wait without end"),
+    "session.close_and_commit.timeout_s": (60.0, "a request does not wait without end"),
+    "conversation.load.budget_tokens": (32_000, "an answer that is not asked for stays bounded"),
+}
+"""Defaults over HTTP that are not the method's, and why; ``limit`` where the method has none."""
+
+ADDED: dict[str, dict[str, tuple[Any, Any, str]]] = {
+    "start_session": {
+        "auto_commit": (
+            bool | None,
+            None,
+            "Commit finished trajectories in the background; null: as the service is configured.",
+        )
+    },
+    "conversation.append": {
+        "remember": (bool, False, "Have facts extracted in the background from these messages.")
+    },
+}
+"""Parameters that a method has no other form for: type, default, description."""
+
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "after": (0, 100),
+    "before": (0, 100),
+    "budget_tokens": (1, 10_000_000),
+    "expected_seq": (0, 2**53),
+    "expected_version": (0, 2**53),
+    "k": (1, 1_000),
+    "limit": (1, MOST_AT_ONCE),
+    "max_hops": (0, 10),
+    "max_retries": (0, 10),
+    "min_confidence": (0, 1),
+    "min_score": (0, 1),
+    "remember.timeout_s": (0, 600),
+    "search.limit": (1, 100),
+    "timeout_s": (0, 300),
+    "update_memory.expected_version": (1, 2**53),
+    "version": (1, 2**53),
+    "view.budget_tokens": (100, 1_000_000),
+}
+"""Of numbers, ends included; an operation's own bound goes before that of the name."""
+
+Time: TypeAlias = AwareDatetime | NaiveDatetime
+JsonObject: TypeAlias = dict[str, JsonValue]
+Many = Field(max_length=MOST_AT_ONCE)
+_Text: TypeAlias = str | JsonObject
+
+_SENT: dict[Any, Any] = {
+    datetime | str | None: Time | None,
+    Mapping[str, Any] | None: JsonObject | None,
+    mnemo.Session | str: str,
+    mnemo.SessionState | str: mnemo.SessionState,
+    Sequence[mnemo.Step | str]: Annotated[list[str], Many],
+}
+"""Types of parameters, and what JSON has in their place."""
+_SENT_AS: dict[str, Any] = {
+    "content": _Text | Annotated[list[_Text], Many],
+    "messages": Annotated[list[JsonObject], Many],
+    "mode": Literal["semantic", "procedural", "episodic", "mixed"] | None,
+    "states": Annotated[list[mnemo.SessionState], Field(min_length=1, max_length=5)],
+}
+"""Parameters whose types say less, or more, than JSON's."""
+
+_TEXTS = {
+    "body": "The note's Markdown.",
+    "description": "One line that says what the note is about.",
+    "expected_version": "The version that this replaces; another one is a conflict.",
+    "from_seq": "The first seq.",
+    "goal": "What the session is for.",
+    "id": "Its id.",
+    "repo": "The repository's id.",
+    "session": "The session's id.",
+    "states": "Any of these ends the wait.",
+    "text": "What it says.",
+    "thread": "The thread's id.",
+    "thread_ids": "Threads.",
+    "timeout_s": "Seconds to wait, at most.",
+    "topic": "The note's topic.",
+    "type": "A fact or an instruction.",
+    "unfinished": "Only those that are not idle.",
+    "version": "The version.",
+}
+"""What a parameter means, by its name, where the method's docstring leaves it out."""
+
+
+def described(doc: str | None, section: str) -> dict[str, str]:
+    """Each name and its text in a section of a docstring: ``Args``, ``Attributes``, ``Raises``."""
+    part = re.search(rf"^{section}:\n(.*?)(?=^\S|\Z)", inspect.cleandoc(doc or ""), re.M | re.S)
+    texts: dict[str, str] = {}
+    for names, text in re.findall(
+        r"^ {4}([\w, ]+): +(.*(?:\n {8}.*)*)", part[1] if part else "", re.M
+    ):
+        told = re.sub(r" ?\*Cancellation\*.*", "", " ".join(text.split()))
+        texts |= dict.fromkeys(names.split(", "), told)
+    return texts
+
+
+def _told(texts: Mapping[str, str], name: str) -> str:
+    """What *texts* say of a parameter, under its own name or beside another's."""
+    return texts.get(name) or next((text for text in texts.values() if f"*{name}*" in text), "")
+
+
+_RECALL = described(mnemo.Repository.recall.__doc__, "Args")
+"""What filters mean, to which the other docstrings refer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """
+    A parameter of an operation, as JSON has it.
+
+    Attributes:
+        kind: Its type with its bounds.
+        default: ``...``: it must be given.
+        address: Its name in the query of a route that has a body, too; ``None``: in the body.
+    """
+
+    name: str
+    kind: Any
+    default: Any
+    description: str
+    address: str | None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """
+    An operation.
+
+    Attributes:
+        name: As one writes it behind a repository: ``remember``, ``notes.write``.
+        function: The public method.
+        right: What a token must permit.
+        method, path: Of its route below ``/v1``; ``""``: it is on no other surface than the
+            library and ``mnemo.sync``.
+        tool: The name of its MCP tool.
+    """
+
+    name: str
+    function: FunctionType
+    _: KW_ONLY
+    right: Right = "admin"
+    method: str = ""
+    path: str = ""
+    tool: str | None = None
+
+    @property
+    def owner(self) -> str:
+        """The path to whose method it is, a key of ``OWNERS``."""
+        return self.name.rpartition(".")[0]
+
+    @property
+    def surfaces(self) -> tuple[str, ...]:
+        """Where it is offered."""
+        more = (*(("http", "client") if self.path else ()), *(("mcp",) if self.tool else ()))
+        return ("library", "sync", *more)
+
+    @cached_property
+    def summary(self) -> str:
+        """The first paragraph of the docstring."""
+        text = " ".join(inspect.cleandoc(self.function.__doc__ or "").split("\n\n")[0].split())
+        return re.sub(r" ?\*(Cancellation|Raises)\*.*", "", text)
+
+    @cached_property
+    def cancellation(self) -> str:
+        """What a call that is cancelled has done."""
+        text = " ".join((self.function.__doc__ or "").split())
+        found = re.search(r"\*Cancellation\*:? ?([^.]*\.)", text)
+        return found[1] if found else ""
+
+    @cached_property
+    def hints(self) -> dict[str, Any]:
+        """Types by parameter, and of the result as ``return``."""
+        return typing.get_type_hints(self.function, include_extras=True)
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """Of a call from elsewhere, behind ``self``: without what only a process has."""
+        whole = inspect.signature(self.function)
+        kept = [one for name, one in whole.parameters.items() if name not in IN_PROCESS]
+        kind = inspect.Parameter.KEYWORD_ONLY
+        kept += [
+            inspect.Parameter(name, kind, default=default, annotation=type)
+            for name, (type, default, _) in ADDED.get(self.name, {}).items()
+        ]
+        return whole.replace(parameters=kept)
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What a request gives."""
+        return tuple(self._parameters())
+
+    def _parameters(self) -> Iterator[Parameter]:
+        texts, added = described(self.function.__doc__, "Args"), ADDED.get(self.name, {})
+        for name, one in [*self.signature.parameters.items()][1:]:
+            if name in added:
+                kind, default, text = added[name]
+                yield Parameter(name, kind, default, text, None)
+                continue
+            kind = _SENT_AS.get(name) or _sent(self.hints[name])
+            default = ... if one.default is one.empty else one.default
+            if default is None or f"{self.name}.{name}" in DEFAULTS:
+                default, _ = self._own(DEFAULTS, name, (default, ""))
+                kind = kind if default is None else _without_none(kind)
+            text = _told(texts, name) or _told(_RECALL, name) or _TEXTS.get(name, "")
+            address = self._own(ADDRESSES, name, None)
+            yield Parameter(name, self._bounded(name, kind), default, text, address)
+
+    def _bounded(self, name: str, kind: Any) -> Any:
+        bounds = self._own(_BOUNDS, name, None)
+        if bounds and {int, float} & {kind, *typing.get_args(kind)}:
+            return Annotated[kind, Field(ge=bounds[0], le=bounds[1])]
+        return kind
+
+    def _own(self, table: Mapping[str, Any], name: str, otherwise: Any) -> Any:
+        """The entry of this operation's parameter, or else of all that have its name."""
+        return table.get(f"{self.name}.{name}", table.get(name, otherwise))
+
+    @cached_property
+    def result(self) -> Any:
+        """The type of the answer, as JSON has it; ``None``: there is none."""
+        kind = self.hints["return"]
+        if typing.get_origin(kind) is list and (shape := SHAPES.get(typing.get_args(kind)[0])):
+            return list[shape]  # type: ignore[valid-type]
+        return None if kind is type(None) else SHAPES.get(kind, kind)
+
+    def call(self, target: Any, given: dict[str, Any]) -> Any:
+        """Call the method of *target* with arguments by name."""
+        kinds = {one.kind: name for name, one in self.signature.parameters.items()}
+        several = given.pop(kinds.get(inspect.Parameter.VAR_POSITIONAL, ""), ())
+        return getattr(target, self.function.__name__)(*several, **given)
+
+    @cached_property
+    def reasons(self) -> frozenset[str]:
+        """Reasons of refusals that are this operation's own."""
+        return frozenset(_reasons(self.function))
+
+
+def reason_of(error: str) -> str:
+    """The reason that a refusal has by its exception's class: its name in snake case."""
+    plain = {"ValueError": "invalid_argument", "TimeoutError": "timeout"}
+    return plain.get(error) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", error).lower()
+
+
+def _reasons(function: FunctionType) -> Iterator[str]:
+    for names, text in described(function.__doc__, "Raises").items():
+        codes = re.findall(r"``([a-z]+_[a-z_]+)``", text) if names.startswith("Session") else []
+        yield from codes or [reason_of(names)]
+
+
+def _sent(kind: Any) -> Any:
+    """What JSON has in place of *kind*."""
+    if kind in _SENT:
+        return _SENT[kind]
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (Union, UnionType):
+        return Union[tuple(map(_sent, args))]  # noqa: UP007
+    return Annotated[list[args[0]], Many] if origin is Sequence else kind  # type: ignore[valid-type]
+
+
+def _without_none(kind: Any) -> Any:
+    return Union[tuple(one for one in typing.get_args(kind) if one is not type(None)) or kind]  # noqa: UP007
+
+
+def _declared() -> Iterator[Operation]:
+    """An operation of each public coroutine function."""
+    listed = {row[0]: row for row in map(str.split, SURFACES.strip().splitlines())}
+    for owner, cls in OWNERS.items():
+        for own, function in inspect.getmembers(cls, inspect.iscoroutinefunction):
+            name = f"{owner}.{own}".removeprefix(".")
+            if own.startswith("_"):
+                continue
+            if name not in listed:
+                yield Operation(name, function)
+                continue
+            _, right, method, path, *tool = listed.pop(name)
+            yield Operation(
+                name,
+                function,
+                right=typing.cast(Right, right),
+                method=method,
+                path=path,
+                tool=tool[0] if tool else None,
+            )
+    assert not listed, f"no method is called {[*listed]}"
+
+
+OPERATIONS: dict[str, Operation] = {one.name: one for one in _declared()}
+"""By name."""

@@ -1,0 +1,138 @@
+"""The routes that are made from the declarations of operations."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi import Body as Sent
+from pydantic import BaseModel, Field, create_model
+
+import mnemo
+from mnemo.exchange import ViewShape
+from mnemo.operations import OPERATIONS, Operation, Parameter
+from mnemo.web.access import Body, Id, Memory_, Readable, Writable
+from mnemo.web.routes.sessions import Opened, Status, status_of
+
+router = APIRouter(prefix="/v1")
+
+LEFT_OUT = {"inspection.jobs": {"__all__": {"owner", "token"}}}
+"""Fields of answers that are of no use elsewhere: who holds a job's lease."""
+
+
+def _started(given: dict[str, Any]) -> dict[str, Any]:
+    """``auto_commit`` as the setting that it is."""
+    chosen = given.pop("auto_commit")
+    config = None if chosen is None else mnemo.Config(session={"auto_commit": chosen})
+    return given | {"config": config}
+
+
+def _with_text(found: mnemo.MessageView) -> Any:
+    return ViewShape.model_validate(found).model_copy(update={"text": found.as_text()})
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+GIVEN: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"start_session": _started}
+FOUND: dict[str, Callable[[Any], Any]] = {"view": _with_text}
+
+
+def _answer(operation: Operation) -> Any:
+    """The type of the answer: that of the result, or where the session stands then."""
+    of_session = operation.owner == "session" and operation.result is None
+    return Status if of_session or operation.result is mnemo.Session else operation.result
+
+
+def _body(operation: Operation) -> type[BaseModel] | None:
+    """The model of the request's body, if it has one."""
+    if operation.method in ("GET", "DELETE"):
+        return None
+    fields: dict[str, Any] = {
+        one.name: (one.kind, Field(default=one.default, description=one.description))
+        for one in operation.parameters
+        if not one.address
+    }
+    name = operation.name.replace(".", "_").title().replace("_", "")
+    return create_model(f"{name}Request", __base__=Body, **fields) if fields else None
+
+
+def _asked(one: Parameter) -> inspect.Parameter:
+    """A parameter of the query."""
+    query = Query(
+        alias=one.address or one.name,
+        description=one.description,
+        min_length=1 if one.address else None,
+        max_length=512 if one.address else None,
+    )
+    return _parameter(one.name, Annotated[one.kind, query], one.default)
+
+
+def _parameter(name: str, kind: Any, default: Any = ...) -> inspect.Parameter:
+    default = inspect.Parameter.empty if default is ... else default
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, keyword, annotation=kind, default=default)
+
+
+def _taken(operation: Operation, body: type[BaseModel] | None) -> Iterator[inspect.Parameter]:
+    """What the route takes, in the order of the document."""
+    yield _parameter("repo", Readable if operation.right == "read" else Writable)
+    if operation.owner == "session":
+        yield _parameter("session", Opened)
+    if operation.owner.startswith("conversation"):
+        yield _parameter("thread", Annotated[Id, Query(description="The thread's id.")])
+    if _answer(operation) is Status:
+        yield _parameter("memory", Memory_)
+    yield from (_asked(one) for one in operation.parameters if one.address or body is None)
+    if body is not None:
+        is_optional = all(not one.is_required() for one in body.model_fields.values())
+        yield _parameter("body", body, Sent(default_factory=body) if is_optional else ...)
+
+
+def endpoint_of(operation: Operation) -> Callable[..., Any]:
+    """A function that FastAPI makes a route of."""
+    kind = _body(operation)
+    names = list(kind.model_fields) if kind else []
+    prepared: Callable[[Any], Any] = GIVEN.get(operation.name, _same)
+    shown: Callable[[Any], Any] = FOUND.get(operation.name, _same)
+    answers_status = _answer(operation) is Status
+
+    async def endpoint(
+        *, repo: Any, session: Any = None, thread: Any = None, memory: Any = None,
+        body: Any = None, **asked: Any,
+    ) -> Any:  # fmt: skip
+        given = prepared(asked | {name: getattr(body, name) for name in names})
+        target = session
+        if thread is not None:
+            target = repo.conversation(thread, remember=given.pop("remember", False))
+        elif session is None:
+            target = getattr(repo, operation.owner) if operation.owner else repo
+        found = await operation.call(target, given)
+        if answers_status:
+            return await status_of(memory, repo, (session or found).id)
+        return shown(found)
+
+    taken = list(_taken(operation, kind))
+    endpoint.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
+    endpoint.__annotations__ = {one.name: one.annotation for one in taken}
+    return endpoint
+
+
+for one in OPERATIONS.values():
+    if one.path:
+        answer = _answer(one)
+        router.add_api_route(
+            one.path,
+            endpoint_of(one),
+            methods=[one.method],
+            name=one.name,
+            response_model=answer,
+            response_model_exclude=LEFT_OUT.get(one.name),
+            status_code=200 if answer else 204,
+            tags=[one.owner.partition(".")[0] or "repository"],
+            summary=one.summary,
+            description=f"Needs the right `{one.right}`. Cancellation: {one.cancellation}",
+        )

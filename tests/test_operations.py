@@ -1,0 +1,99 @@
+"""The declarations of operations, and that every surface is made of them and of nothing else."""
+
+import inspect
+
+import pytest
+from fastapi.routing import APIRoute
+
+from mnemo.operations import ADDED, DEFAULTS, IN_PROCESS, OPERATIONS, OWNERS, SURFACES
+from mnemo.web.routes import ROUTERS
+
+LISTED = [row.split()[0] for row in SURFACES.strip().splitlines()]
+
+HTTP_ALONE = {
+    "caller": "tells what the token of a request permits; a library has no tokens",
+    "conversation.derived": "goals, pins and snapshots in one answer, for the page",
+    "conversation.history": "in parts, so that no answer is without bounds",
+    "events": "a stream of server-sent events in place of an iterator",
+    "graph": "a picture of a part of the graph, for the page",
+    "healthz": "a balancer asks whether the process answers",
+    "inspection.session": "tells whether the session is open in the service, too",
+    "metrics": "Prometheus' text",
+    "node": "`get_node` whose `None` is 404",
+    "readyz": "a balancer asks whether the store can be read",
+    "repositories": "`Mnemo.repos`, of those that the token may use",
+    "session.aclose": "ends a session that is open in the service, and resumes none for it",
+    "session.retry": "`commit` that refuses every state but `failed`",
+    "session.steps": "the steps and the changeset of `Inspection.session`, in parts",
+}
+"""Routes that no declaration has, and why."""
+
+
+def routes():
+    """The routes of the service by name."""
+    found = [one for router in ROUTERS for one in router.routes]
+    assert all(isinstance(one, APIRoute) for one in found)
+    return {one.name: one for one in found}
+
+
+def test_every_public_coroutine_is_an_operation():
+    """Of the service, the repository and what a repository hands out."""
+    methods = {
+        f"{owner}.{name}".removeprefix(".")
+        for owner, cls in OWNERS.items()
+        for name, _ in inspect.getmembers(cls, inspect.iscoroutinefunction)
+        if not name.startswith("_")
+    }
+    assert set(OPERATIONS) == methods
+
+
+def test_what_is_not_listed_is_for_administrators_and_on_no_further_surface():
+    """A new method is offered nowhere until somebody lists it."""
+    for name, one in OPERATIONS.items():
+        if name not in LISTED:
+            assert (one.right, one.surfaces) == ("admin", ("library", "sync")), name
+
+
+def test_no_operation_of_administrators_is_a_tool():
+    """A model never holds that right."""
+    assert not [one.name for one in OPERATIONS.values() if one.tool and one.right == "admin"]
+
+
+def test_the_routes_are_the_declared_ones_and_those_that_http_has_alone():
+    """With their methods and paths."""
+    found = routes()
+    declared = {one.name: one for one in OPERATIONS.values() if "http" in one.surfaces}
+    assert set(found) - set(declared) == set(HTTP_ALONE)
+    for name, one in declared.items():
+        assert (found[name].methods, found[name].path) == ({one.method}, f"/v1{one.path}")
+
+
+@pytest.mark.parametrize("name", [one.name for one in OPERATIONS.values() if one.path])
+def test_a_request_has_the_parameters_of_the_method(name):
+    """But for those that only a process has; what it adds or leaves to a default is listed."""
+    one, method = OPERATIONS[name], inspect.signature(OPERATIONS[name].function).parameters
+    added = ADDED.get(name, {})
+    assert {p.name for p in one.parameters} == ({*method} - {"self"} - IN_PROCESS) | {*added}
+    for p in one.parameters:
+        assert p.description, p.name
+        if p.name not in added and f"{name}.{p.name}" not in DEFAULTS and p.name not in DEFAULTS:
+            given = method[p.name]
+            needed = given.kind is given.VAR_POSITIONAL or given.default is given.empty
+            assert p.default == (... if needed else given.default), p.name
+
+
+def test_a_difference_has_a_reason_and_is_one():
+    """An entry that stands for no difference is dead."""
+    for key, (default, why) in DEFAULTS.items():
+        name, _, parameter = key.rpartition(".")
+        assert why
+        if name:
+            of = inspect.signature(OPERATIONS[name].function).parameters[parameter]
+            assert of.default != default
+
+
+def test_cancellation_and_errors_come_from_the_docstring():
+    """A declared call says what a cancelled one has done."""
+    assert [name for name in LISTED if not OPERATIONS[name].cancellation] == []
+    assert OPERATIONS["forget"].reasons >= {"invalid_argument", "not_found", "conflict"}
+    assert OPERATIONS["session.commit"].reasons >= {"not_ready", "extraction_in_progress"}
