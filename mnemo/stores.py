@@ -62,6 +62,7 @@ _RULES = (
 _FIT = Fit(
     rules=(*log_checks.STAGED, *graph_checks.STAGED, *note_rows.STAGED, *checkpoint_rows.STAGED),
     settle=log_checks.SETTLE,
+    moves=(graph_checks.MOVE, *log_checks.MOVES, note_rows.MOVE, item_rows.MOVE),
     refuse=refuse_erased,
 )
 LEAVING.append(leave_segments)

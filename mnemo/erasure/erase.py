@@ -35,7 +35,7 @@ from mnemo.erasure.selecting import (
     session_ids,
 )
 from mnemo.errors import MnemoError, StoreError
-from mnemo.graph.apply import SHOW_MEMBERS, remove_nodes, restate
+from mnemo.graph.apply import NEXT_REVISION, SHOW_MEMBERS, remove_nodes, restate
 from mnemo.items.item_rows import erase_items
 from mnemo.log.erase_messages import (
     THREAD_ID,
@@ -54,14 +54,14 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.spans import memory_attributes
 from mnemo.runtime.transactions import transacted
 from mnemo.store.engine import ManagedEngine, OfRepository, repository_locks
-from mnemo.store.rows import NEXT_REVISION, SIDE_KEYS, Passed, listed, repo_row, step_row
+from mnemo.store.rows import Passed, listed, repo_row, step_row
 from mnemo.store.tables import CHANGESETS, NODES
 from mnemo.store.texts import drop_texts
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import Erased, ErasureReport, Selection
 from mnemo.values.feed import sides_of
 from mnemo.values.graph import EdgeKind, Episodic, Subgoal
-from mnemo.values.vectors import vector_keys
+from mnemo.values.vectors import SIDE_KEYS, vector_keys
 
 log = logging.getLogger("mnemo")
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from mnemo.errors import Conflict, NotFound, StoreCorrupt
-from mnemo.log.erase_messages import whole_units
+from mnemo.log.erase_messages import thread_number, whole_units
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_object, decode_time, utc_text
-from mnemo.store.rows import Passed, Rows, listed, thread_number
+from mnemo.store.rows import Passed, Rows, listed
 from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import Selection
@@ -184,7 +184,7 @@ def choose(tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> Chose
         steps=[row[:4] for row in steps if row],
         whole=frozenset(no for (no,) in tx.run(_SESSION, (repo, selection.whole_session))),
         places=places,
-        thread=0 if whole is None else thread_number(tx, repo, whole) or 0,
+        thread=0 if whole is None else thread_number(tx, repo, whole),
     )
 
 
@@ -250,7 +250,7 @@ class _Named:
     def newest(self) -> Chosen:
         """The last messages of a thread's epoch, with the steps that were made of them."""
         id = self._selection.thread_id or ""
-        thread = thread_number(self._tx, self._repo, id) or 0
+        thread = thread_number(self._tx, self._repo, id)
         since = self._selection.since
         values = (thread, "" if since is None else utc_text(since), self._selection.newest)
         found = MESSAGES.rows.all(self._tx.run(_NEWEST, (self._repo, *values)))[::-1]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from mnemo.errors import CommitFailed, StaleRevision
@@ -24,8 +25,6 @@ from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import checked_node, encode_time, encode_vector, stored_node
 from mnemo.store.rows import (
-    NEXT_REVISION,
-    SIDE_KEYS,
     UNDECODABLE,
     listed,
     repo_number,
@@ -49,11 +48,18 @@ from mnemo.values.graph import (
 from mnemo.values.journal import Settlement
 from mnemo.values.lookup import lookup_keys
 from mnemo.values.steps import mean_reward
-from mnemo.values.vectors import PASSAGE_KEYS, vector_keys
+from mnemo.values.vectors import PASSAGE_KEYS, SIDE_KEYS, vector_keys
 
+NEXT_REVISION = "UPDATE repos SET revision = revision + 1 WHERE no = ?"
 _MOVE_ON = "UPDATE repos SET revision = ?, turn = NULL WHERE no = ?"
 _MINE = f"{_MOVE_ON} AND (turn IS NULL OR turn = ?)"
 _LEFT = f"{_MOVE_ON} AND turn_until <= ?"
+_SAID = [c for c in NODES.columns if c not in ("type", *NODES.counted.split(", "))]
+_said_of = itemgetter(*map(NODES.columns.index, _SAID))
+_RESTATE = f"""
+UPDATE nodes SET {", ".join(f"{column} = ?" for column in (*_SAID, "revision"))}
+WHERE no = ? AND $also repo = ?
+"""
 _ADD_NODE = NODES.insert_with("revision")
 _FIND_NODES = "SELECT id, type, body, NULL, no FROM nodes WHERE repo = ? AND id IN $texts"
 _NUMBERS = """
@@ -106,6 +112,12 @@ def check_readable(node: Node) -> None:
         raise ValueError(f"node {node.id!r} cannot be stored: {error}") from error
 
 
+def _said(node: Node) -> tuple[Any, ...]:
+    """The values of ``_SAID``."""
+    found: tuple[Any, ...] = _said_of(NODES.values(stored_node(node)))
+    return found
+
+
 def prepare(write: GraphWrite, now: datetime) -> Prepared:
     """Make the rows of *write*; *now* is the creation time of nodes that have none."""
     breather = Breather()
@@ -119,7 +131,7 @@ def prepare(write: GraphWrite, now: datetime) -> Prepared:
             prepared.vectors[node.id] = encode_vector(node.vector)
         breather.breathe()
     for node in write.upkeep.changed if write.upkeep else ():
-        prepared.changed.append((*NODES.said(node), node.id))
+        prepared.changed.append((*_said(node), node.id))
         breather.breathe()
     return prepared
 
@@ -300,7 +312,7 @@ def _change_nodes(tx: Tx, repo: int, changes: Sequence[NodeChange], revision: Re
 
 def restate(tx: Tx, repo: int, nodes: Collection[tuple[int, Node]], revision: Revision) -> None:
     """Store what these nodes say from now on, by number, and what they are found by."""
-    tx.run_many(NODES.change, [(*NODES.said(node), revision, no, repo) for no, node in nodes])
+    tx.run_many(_RESTATE, [(*_said(node), revision, no, repo) for no, node in nodes])
     tx.run(_DROP_KEYS, (repo, listed(no for no, _ in nodes)))
     tx.run_many(_ADD_KEY, [(repo, key, no) for no, node in nodes for key in lookup_keys(node)])
 
@@ -474,7 +486,7 @@ def keep_up(
     """
     leaving_ids = {*upkeep.merges, *upkeep.removals}
     numbers = _numbers(tx, repo, upkeep.named_ids, leaving=leaving_ids)
-    tx.run_many(NODES.change, [(*columns, revision, numbers[id], repo) for *columns, id in changed])
+    tx.run_many(_RESTATE, [(*columns, revision, numbers[id], repo) for *columns, id in changed])
     penalties = [(penalty, repo, numbers[id]) for id, penalty in upkeep.penalties.items()]
     tx.run_many(_PENALIZE, penalties)
     if upkeep.merges:

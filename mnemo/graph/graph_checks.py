@@ -66,6 +66,11 @@ STAGED: tuple[StagedRule, ...] = (
     ),
 )
 
+MOVE = """
+INSERT INTO node_keys (repo, key, node)
+SELECT DISTINCT :repo, key, :nodes + node FROM staging.keys ORDER BY 2, 3
+"""
+
 
 def drop_dangling(tx: Tx) -> list[str]:
     """Delete the vectors of what is gone, of all repositories; give what was done."""

@@ -102,6 +102,12 @@ RULES: tuple[Rule, ...] = (
     ),
 )
 
+MOVE = """
+INSERT INTO item_vectors (seq, repo, item, field)
+SELECT :item_vectors + row_number() OVER (ORDER BY item), :repo, :items + item, field
+FROM staging.fields
+"""
+
 _Handed: TypeAlias = "tuple[str, datetime, Callable[[ItemWriter], Any]]"
 """Work on its way to the writer, behind its repository and the store's time for it."""
 

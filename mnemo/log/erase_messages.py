@@ -17,15 +17,17 @@ from mnemo.log.record_rows import BY_PLACE
 from mnemo.log.tombstones import remember_messages
 from mnemo.log.units import Around, messages_at
 from mnemo.log.vectors import drop_vectors
-from mnemo.store.rows import SIDE_KEYS, Passed, Rows, listed, message_row, snapshot_row
+from mnemo.store.codec import decode_list
+from mnemo.store.rows import Passed, Rows, listed, message_row, snapshot_row
 from mnemo.store.table import decode_shown
-from mnemo.store.tables import CALLING, CALLS, MESSAGES
+from mnemo.store.tables import MESSAGES
 from mnemo.store.texts import drop_texts
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Surfaced
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.feed import message_document
 from mnemo.values.messages import StoredMessage
+from mnemo.values.vectors import SIDE_KEYS
 
 _FIRST = BY_PLACE + "ORDER BY m.seq LIMIT ?"
 _MESSAGES = "SELECT no, seq, id FROM messages WHERE repo = ? AND thread = ? AND seq IN $numbers"
@@ -36,9 +38,18 @@ _RANGES = {
     table: f"SELECT no, id, {ends} FROM {table} WHERE repo = ? AND thread = ?"
     for table, ends in (("compactions", "start_seq, end_seq"), ("snapshots", "from_seq, to_seq"))
 }
+_FIND_THREAD = "SELECT no FROM threads WHERE repo = ? AND id = ?"
 THREAD_ID = "SELECT id FROM threads WHERE $also repo = ? AND no = ?"
 # It may quote what was said.
 _FORGET_ERROR = "UPDATE jobs SET error = NULL WHERE repo = ? AND subject = ?"
+CALLING = "SELECT repo, thread, seq, tool_calls FROM messages WHERE {}"
+CALLS = Rows(
+    "messages",
+    "i i i s",
+    lambda row: [(*row[:2], call[0], row[2]) for call in decode_list(row[3], list)],
+    key=(1,),
+)
+"""Repository, thread, id and seq of each call of a message, of rows of ``CALLING``."""
 _CALLING = CALLING.format("$also repo = ? AND no IN $numbers AND tool_calls IS NOT NULL")
 _DROP_CALL = """
 DELETE FROM message_calls WHERE repo = ? AND thread = ? AND call_id = ? AND seq = ?
@@ -195,6 +206,12 @@ def _erase(
         snapshots=_drop_ranges(tx, "snapshots", (repo, thread), snapshots),
         messages=tx.run(_DROP_MESSAGES, (repo, numbers)).rowcount,
     )
+
+
+def thread_number(tx: Tx, repo: int, id: str) -> int:
+    """The thread's row number; 0: nobody wrote to it yet."""
+    row = tx.run(_FIND_THREAD, (repo, id)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def _drop_ranges(

@@ -13,7 +13,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.store import tables
 from mnemo.store.codec import decode_time, decode_vector, encode_vector
 from mnemo.store.engine import OfRepository, compute
-from mnemo.store.rows import SIDE_KEYS, Passed, Rows, listed, log_passed, repo_row
+from mnemo.store.rows import Passed, Rows, listed, log_passed, repo_row
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tx import Tx
 from mnemo.values.changeset import Revision
@@ -21,17 +21,21 @@ from mnemo.values.feed import document_number, is_document, message_document
 from mnemo.values.graph import Node, Vector, wording_owner
 from mnemo.values.messages import EMBEDDED, StoredMessage
 from mnemo.values.steps import Step
-from mnemo.values.vectors import SIDES, owner_of_vector
+from mnemo.values.vectors import SIDE_KEYS, SIDES, owner_of_vector
 
 T = TypeVar("T")
 
+# Annotations are half of what is stored of a step.
+_UNANNOTATED = ", ".join(
+    ("s.id, e.id", tables.STEPS.of("t"), "t.ordinal", *("NULL" for _ in tables.ANNOTATIONS.columns))
+)
 _FROM_STEPS = """
 SELECT {} FROM steps t
 JOIN episodes e ON e.no = t.episode AND $also e.repo = t.repo
 JOIN sessions s ON s.no = t.session AND $also s.repo = t.repo
 """
 _NEW_STEPS = (
-    _FROM_STEPS.format(tables.UNANNOTATED_STEP_COLUMNS)
+    _FROM_STEPS.format(_UNANNOTATED)
     + """
 WHERE t.repo = ? AND t.ordinal > ? AND t.gone = 0 ORDER BY t.ordinal LIMIT ?
 """

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 
+from mnemo.log.erase_messages import CALLING, CALLS
 from mnemo.store.archive_checks import StagedRule, twice
 from mnemo.store.check import Rule, absent
 from mnemo.store.codec import utc_text
-from mnemo.store.tables import ANNOTATIONS, CALLING, CALLS, TABLES
+from mnemo.store.tables import ANNOTATIONS, TABLES
 from mnemo.store.tx import Tx
 
 _OF_THREADS = (
@@ -284,3 +285,21 @@ SETTLE = (
         WHERE id IN ({_UNFINISHED_WITH_GAP})""",
 )
 """How what lacks records that were left out becomes whole, before *STAGED* are looked for."""
+MOVES = (
+    """
+    INSERT INTO message_calls (repo, thread, call_id, seq)
+    SELECT :repo, :threads + t.n, c.call_id, a.seq FROM staging.calls c
+    $join staging.messages a ON a.n = c.message $join staging.threads t ON t.id = a.thread
+    """,
+    """
+    UPDATE threads SET erased = next_seq -
+        (SELECT count(*) FROM messages m WHERE m.repo = threads.repo AND m.thread = threads.no)
+    WHERE repo = :repo
+    """,
+    # An archive has no jobs: what is left to extract is due at once.
+    f"""
+    INSERT INTO jobs (repo, kind, subject, due_at, state, tries, token)
+    SELECT :repo, 'extract', id, '{utc_text(datetime(1970, 1, 1, tzinfo=UTC))}', 'waiting', 0, 0
+    FROM threads WHERE repo = :repo AND extracted_seq < next_seq
+    """,
+)

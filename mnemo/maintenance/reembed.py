@@ -33,13 +33,13 @@ from mnemo.store.codec import (
     stored_node,
 )
 from mnemo.store.engine import repository_locks
-from mnemo.store.rows import SIDE_KEYS, Rows, listed, repo_number, repo_row
+from mnemo.store.rows import Rows, listed, repo_number, repo_row
 from mnemo.store.tables import JOBS, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.feed import NO_VECTORS, FeedChanges, FeedCursor
 from mnemo.values.graph import Intent, Vector, wording_key
 from mnemo.values.jobs import JobState
-from mnemo.values.vectors import PASSAGE_KEYS, passage_place, unit_rows
+from mnemo.values.vectors import PASSAGE_KEYS, SIDE_KEYS, passage_place, unit_rows
 
 BATCH = 64
 """Texts per call of the embedder, at most: what a run that is stopped may lose."""

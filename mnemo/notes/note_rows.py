@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from mnemo.log.erase_messages import thread_number
 from mnemo.log.tombstones import erased_messages
 from mnemo.runtime.transactions import transacted
 from mnemo.store.archive_checks import StagedRule
@@ -21,7 +22,6 @@ from mnemo.store.rows import (
     listed,
     repo_number,
     repo_row,
-    thread_number,
 )
 from mnemo.store.tables import (
     NOTE_CHANGES,
@@ -111,6 +111,11 @@ STAGED: tuple[StagedRule, ...] = (
            AND topic NOT IN (SELECT topic FROM staging.notes) ORDER BY n""",
     ),
 )
+
+MOVE = """
+INSERT INTO note_words (repo, note, words)
+SELECT :repo, :notes + n, words FROM staging.notes WHERE deleted_by IS NULL
+"""
 
 
 class NoteReader:

@@ -19,7 +19,6 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import aclosing, asynccontextmanager
-from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any
@@ -32,7 +31,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import Threads
 from mnemo.store.archive_checks import GENERAL, INDEXES, Fit, check, prune
 from mnemo.store.archive_rows import KINDS, Kind, head_of, line_of, opened
-from mnemo.store.codec import decode_time, utc_text
+from mnemo.store.codec import decode_time
 from mnemo.store.engine import OfRepository, Snapshot, repository_locks
 from mnemo.store.rows import (
     Passed,
@@ -395,38 +394,7 @@ def _move(kind: Kind) -> str:
     )
 
 
-_MOVES = (
-    *(_move(kind) for kind in KINDS.values()),
-    """
-    INSERT INTO node_keys (repo, key, node)
-    SELECT DISTINCT :repo, key, :nodes + node FROM staging.keys ORDER BY 2, 3
-    """,
-    """
-    INSERT INTO message_calls (repo, thread, call_id, seq)
-    SELECT :repo, :threads + t.n, c.call_id, a.seq FROM staging.calls c
-    $join staging.messages a ON a.n = c.message $join staging.threads t ON t.id = a.thread
-    """,
-    """
-    UPDATE threads SET erased = next_seq -
-        (SELECT count(*) FROM messages m WHERE m.repo = threads.repo AND m.thread = threads.no)
-    WHERE repo = :repo
-    """,
-    """
-    INSERT INTO note_words (repo, note, words)
-    SELECT :repo, :notes + n, words FROM staging.notes WHERE deleted_by IS NULL
-    """,
-    """
-    INSERT INTO item_vectors (seq, repo, item, field)
-    SELECT :item_vectors + row_number() OVER (ORDER BY item), :repo, :items + item, field
-    FROM staging.fields
-    """,
-    # An archive has no jobs: what is left to extract is due at once.
-    f"""
-    INSERT INTO jobs (repo, kind, subject, due_at, state, tries, token)
-    SELECT :repo, 'extract', id, '{utc_text(datetime(1970, 1, 1, tzinfo=UTC))}', 'waiting', 0, 0
-    FROM threads WHERE repo = :repo AND extracted_seq < next_seq
-    """,
-)
+_MOVES = tuple(_move(kind) for kind in KINDS.values())
 # Each is read in the order of its table: SQLite ends a read that is not when a table is made.
 _TEXTS = "SELECT n, {1}, at FROM staging.{0} WHERE {1} <> '' ORDER BY n"
 _SEARCHED: tuple[tuple[str, str, Callable[[int], int]], ...] = (
@@ -456,7 +424,7 @@ def move(tx: Tx, repo_id: str, head: ArchiveHead, fit: Fit) -> None:
     space = (head.space.name, head.space.dimensions) if head.space else (None, None)
     tx.run(_STAMP, (head.revision, *space, repo))
     bases = {name: _base(tx, name, staged, repo) for name, staged in _NUMBERED.items()}
-    for statement in _MOVES:
+    for statement in (*_MOVES, *fit.moves):
         tx.run(statement, bases | {"repo": repo})
     for table, column, row_of in _SEARCHED:
         rows = tx.run(_TEXTS.format(table, column))

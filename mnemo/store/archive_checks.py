@@ -34,12 +34,15 @@ StagedRule: TypeAlias = tuple[str, str]
 class Fit(NamedTuple):
     """
     What the rooms say of staged records: *rules* for how they fit, and statements that *settle*
-    what would break them only because records were left out of the archive. *refuse* raises for
-    ids that may not come into a repository again.
+    what would break them only because records were left out of the archive. *moves* make rows of
+    what is staged, once its own are moved: ``:repo`` is the repository's number, ``:nodes`` what
+    the numbers of staged nodes are added to. *refuse* raises for ids that may not come into a
+    repository again.
     """
 
     rules: tuple[StagedRule, ...]
     settle: tuple[str, ...]
+    moves: tuple[str, ...]
     refuse: Callable[[Tx, str, Iterable[str]], None]
 
 

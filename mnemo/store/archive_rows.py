@@ -3,6 +3,14 @@ The kinds of record of an archive: rows of tables as lines, one JSON object each
 
 A line says the columns of its row; instead of the number of an owner it says the owner's id,
 and in place of ``kind``, which every line has, a column of that name is called ``type``.
+
+Within a kind: sessions as they were made, episodes and trajectories by those, steps as
+they arrived, nodes as they were stored, edges by the places of their ends, vectors and
+changesets as they were written; threads by their ids, messages as they arrived, what is
+derived from them by thread and then by range, seq or goal id. Notes by topic, deleted ones
+too; versions by topic and number; changes by update and then as they were made; marks as they
+were set; requests and tasks by what they are known by. Checkpoints, values and writes by thread,
+namespace and id; items by namespace and key, expired ones too.
 """
 
 from __future__ import annotations
@@ -284,17 +292,7 @@ _ALL = (
     Kind("item", tables.ITEMS),
 )
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _ALL}
-"""
-The kinds of record by their names, in the order of an archive.
-
-Within a kind: sessions as they were made, episodes and trajectories by those, steps as
-they arrived, nodes as they were stored, edges by the places of their ends, vectors and
-changesets as they were written; threads by their ids, messages as they arrived, what is
-derived from them by thread and then by range, seq or goal id. Notes by topic, deleted ones
-too; versions by topic and number; changes by update and then as they were made; marks as they
-were set; requests and tasks by what they are known by. Checkpoints, values and writes by thread,
-namespace and id; items by namespace and key, expired ones too.
-"""
+"""By their names, in the order of an archive."""
 _COUNTS = " UNION ALL ".join(
     f"SELECT '{kind.name}', count(*) FROM {kind.source} WHERE {kind.where}" for kind in _ALL
 )

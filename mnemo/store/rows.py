@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from mnemo.errors import StoreCorrupt
 from mnemo.runtime.clock import Breather
 from mnemo.store.tx import Tx
-from mnemo.values.vectors import SIDES, vector_keys
 
 log = logging.getLogger("mnemo")
 
@@ -118,13 +117,11 @@ _CHUNK = 500
 
 _DIGESTS = "SELECT DISTINCT digest FROM segments WHERE digest IS NOT NULL"
 
-NEXT_REVISION = "UPDATE repos SET revision = revision + 1 WHERE no = ?"
 _REPO = "SELECT id, no, revision, space_name, space_dimensions FROM repos WHERE no = ?"
 _REPOS: Rows[Any] = Rows("repos", "s i i s? i?", tuple)
 _ADD_NAME = "INSERT INTO $names (id) VALUES (?) ON CONFLICT (id) DO NOTHING"
 _ADD_REPO = "INSERT INTO repos (no, id) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _FIND_REPO = "SELECT no FROM $names WHERE id = ?"
-_FIND_THREAD = "SELECT no FROM threads WHERE repo = ? AND id = ?"
 
 
 def chunks(items: Sequence[T], size: int = _CHUNK) -> Iterator[Sequence[T]]:
@@ -135,10 +132,6 @@ def chunks(items: Sequence[T], size: int = _CHUNK) -> Iterator[Sequence[T]]:
 def holes(items: Sequence[object]) -> str:
     """``?,?,?`` for as many."""
     return ",".join("?" * len(items))
-
-
-SIDE_KEYS = tuple(vector_keys(SIDES))
-"""What the keys of the vectors of a step or message end with."""
 
 
 def listed(values: Iterable[int | str]) -> str:
@@ -183,12 +176,6 @@ def repo_number(tx: Tx, repo_id: str) -> int:
         number = found_repo(tx, repo_id)
         tx.run(_ADD_REPO, (number, repo_id))
     return number
-
-
-def thread_number(tx: Tx, repo: int, id: str) -> int | None:
-    """The thread's row number; ``None``: nobody wrote to it yet."""
-    row = tx.run(_FIND_THREAD, (repo, id)).fetchone()
-    return None if row is None else int(row[0])
 
 
 def digests(tx: Tx) -> frozenset[str]:

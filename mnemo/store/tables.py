@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter
 from typing import Any
 
-from mnemo.store.codec import checked_node, decode_list, decode_node, encode_json, stored_node
+from mnemo.store.codec import checked_node, decode_list, decode_node, encode_json
 from mnemo.store.rows import Rows
 from mnemo.store.table import LETTERS, Table
 from mnemo.values import entities
@@ -64,8 +63,7 @@ class _Nodes(Table[StoredNode]):
     Nodes: what a node says is in its body, whatever its type.
 
     *whole* reads id, type, body and, where there is one, the vector; *counted* are the columns that
-    *counts* reads, id and metadata. *change*: Sets ``said`` and revision of a
-    node, by its number and repository.
+    *counts* reads, id and metadata.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -77,15 +75,6 @@ class _Nodes(Table[StoredNode]):
         self.counts: Rows[tuple[str, NodeMetadata]] = Rows(
             self.name, f"s {counts.words}", lambda row: (row[0], counts.read(row[1:]))
         )
-        said = [c for c in self.columns if c not in ("id", "type", *counts.columns)]
-        self._said = itemgetter(*map(self.columns.index, said))
-        assigned = ", ".join(f"{column} = ?" for column in (*said, "revision"))
-        self.change = f"UPDATE {self.name} SET {assigned} WHERE no = ? AND $also repo = ?"
-
-    def said(self, node: Node) -> tuple[Any, ...]:
-        """What changes with what *node* says."""
-        found: tuple[Any, ...] = self._said(self.values(stored_node(node)))
-        return found
 
 
 # ── Journal ──────────────────────────────────────────────────────────────────────────
@@ -251,20 +240,8 @@ ITEMS = Table(
 
 MESSAGE_COLUMNS = f"t.id, {MESSAGES.of('m')}"
 """What ``MESSAGES.rows`` expects first, of ``messages m`` and ``threads t``."""
-UNANNOTATED_STEP_COLUMNS = ", ".join(
-    ("s.id, e.id", STEPS.of("t"), "t.ordinal", *("NULL" for _ in ANNOTATIONS.columns))
-)
-"""What ``STEPS.rows`` expects, without annotations, half of what is stored of a step."""
 STEP_COLUMNS = f"s.id, e.id, {STEPS.of('t')}, t.ordinal, {ANNOTATIONS.of('t')}"
 """What ``STEPS.rows`` expects, of ``steps t``, ``episodes e``, ``sessions s``."""
-CALLING = "SELECT repo, thread, seq, tool_calls FROM messages WHERE {}"
-CALLS = Rows(
-    "messages",
-    "i i i s",
-    lambda row: [(*row[:2], call[0], row[2]) for call in decode_list(row[3], list)],
-    key=(1,),
-)
-"""Repository, thread, id and seq of each call of a message, of rows of ``CALLING``."""
 
 TABLES: dict[str, Table[Any]] = {
     table.name: table

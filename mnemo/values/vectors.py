@@ -124,6 +124,10 @@ def vector_keys(keys: Iterable[str]) -> list[str]:
     return [f"{key}{end}" for key in keys for end in PASSAGE_KEYS]
 
 
+SIDE_KEYS = tuple(vector_keys(SIDES))
+"""What the keys of the vectors of a step or message end with."""
+
+
 def keyed_passages(key: str, text: str, tokens: int | None) -> dict[str, str]:
     """The passages of the document with *key* by the keys of their vectors, in order."""
     first, *others = passages(text, tokens)
