@@ -16,7 +16,9 @@ from typing import Any
 
 from mnemo.store import tables
 from mnemo.store.archive_rows import KINDS, Kind, line_of
-from mnemo.store.codec import (
+from mnemo.values.archive import DEVELOPMENT_FORMAT, FORMAT, VERSION
+from mnemo.values.changeset import Changeset, NodeChange
+from mnemo.values.codec import (
     decode_node,
     decode_time,
     decode_vector,
@@ -24,8 +26,6 @@ from mnemo.store.codec import (
     encode_json,
     stored_node,
 )
-from mnemo.values.archive import DEVELOPMENT_FORMAT, FORMAT, VERSION
-from mnemo.values.changeset import Changeset, NodeChange
 from mnemo.values.entities import NODE_FIELDS
 from mnemo.values.graph import Edge, MetadataDelta, Node, NodeMetadata
 

@@ -40,11 +40,11 @@ from mnemo.log.vectors import check_space, put_vectors
 from mnemo.models.local import MiniLMEmbedder
 from mnemo.protocols import GraphWrite
 from mnemo.runtime.text import STOP_WORDS
-from mnemo.store.codec import encode_vector
 from mnemo.store.rows import listed, repo_number, repo_row
 from mnemo.store.schema import COLUMNS, CREATE
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tx import Tx
+from mnemo.values.codec import encode_vector
 from mnemo.values.feed import message_document
 
 Rows: TypeAlias = NDArray[np.float32]

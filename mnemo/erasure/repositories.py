@@ -10,11 +10,11 @@ from typing import Any
 
 from mnemo.errors import NotFound
 from mnemo.log.tombstones import remember_erased
-from mnemo.store.codec import decode_time
 from mnemo.store.rows import Rows, message_row, repo_row, snapshot_row, step_row
 from mnemo.store.tables import TABLES
 from mnemo.store.texts import drop_texts
 from mnemo.store.tx import Tx
+from mnemo.values.codec import decode_time
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.journal import RepositoryRecord
 

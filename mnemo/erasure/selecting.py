@@ -10,10 +10,10 @@ from typing import Any, Literal
 from mnemo.errors import Conflict, NotFound, StoreCorrupt
 from mnemo.log.erase_messages import thread_number, whole_units
 from mnemo.runtime.clock import Breather
-from mnemo.store.codec import decode_object, decode_time, utc_text
 from mnemo.store.rows import Passed, Rows, listed
 from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES, NODES
 from mnemo.store.tx import Tx
+from mnemo.values.codec import decode_object, decode_time, utc_text
 from mnemo.values.erasure import Selection
 from mnemo.values.graph import Claim, EdgeKind, Node, NodeMetadata
 from mnemo.values.messages import StoredMessage

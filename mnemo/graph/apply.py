@@ -23,7 +23,6 @@ from mnemo.log.transcript import TranscriptWriter
 from mnemo.log.vectors import check_space, drop_vectors, put_vectors
 from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather
-from mnemo.store.codec import checked_node, encode_time, encode_vector, stored_node
 from mnemo.store.rows import (
     UNDECODABLE,
     listed,
@@ -34,6 +33,7 @@ from mnemo.store.tables import CHANGESETS, EDGES, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.archive import ChangesetRow
 from mnemo.values.changeset import RAW, NodeChange, Revision, Upkeep
+from mnemo.values.codec import checked_node, encode_time, encode_vector, stored_node
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.graph import (
     Claim,

@@ -11,12 +11,12 @@ from mnemo.errors import CommitFailed, EmbeddingSpaceMismatch, StoreError, Store
 from mnemo.graph.apply import applied_before, apply_write, delete_nodes, prepare
 from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather, moved
-from mnemo.store.codec import decode_object, decode_time, encode_json, encode_time, utc_text
 from mnemo.store.engine import OfRepository, compute, session_lock
 from mnemo.store.rows import Passed, Rows, found_repo, holes, listed, log_passed, repo_row
 from mnemo.store.tables import EDGES, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.changeset import Revision
+from mnemo.values.codec import decode_object, decode_time, encode_json, encode_time, utc_text
 from mnemo.values.filters import Filters
 from mnemo.values.graph import Edge, EdgeKind, Listing, Node, NodeMetadata, NodeType
 from mnemo.values.journal import Intact, Owner, Settlement

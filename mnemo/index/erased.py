@@ -28,9 +28,9 @@ from mnemo.index.segments import (
     put_segment,
     unpacked,
 )
-from mnemo.store.codec import decode_object
 from mnemo.store.rows import UNDECODABLE, listed, repo_row
 from mnemo.store.tx import Tx
+from mnemo.values.codec import decode_object
 from mnemo.values.feed import FeedCursor, document_number, message_document
 
 log = logging.getLogger("mnemo")

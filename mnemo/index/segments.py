@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.words import ANALYSER
-from mnemo.store.codec import decode_object
 from mnemo.store.engine import OfRepository, compute
 from mnemo.store.rows import UNDECODABLE, Rows, chunks, repo_row
 from mnemo.store.tables import NODES
 from mnemo.store.tx import Tx
+from mnemo.values.codec import decode_object
 from mnemo.values.feed import FeedCursor
 from mnemo.values.graph import Node
 

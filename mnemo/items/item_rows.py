@@ -10,7 +10,12 @@ import numpy as np
 
 from mnemo.log.vectors import check_space
 from mnemo.store.check import OF_REPO, Rule, absent, misshapen
-from mnemo.store.codec import (
+from mnemo.store.engine import OfRepository
+from mnemo.store.rows import Rows, chunks, holes, repo_number, repo_row
+from mnemo.store.tables import ITEMS
+from mnemo.store.tx import Tx
+from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.codec import (
     decode_list,
     decode_time,
     decode_vector,
@@ -18,11 +23,6 @@ from mnemo.store.codec import (
     encode_vector,
     utc_text,
 )
-from mnemo.store.engine import OfRepository
-from mnemo.store.rows import Rows, chunks, holes, repo_number, repo_row
-from mnemo.store.tables import ITEMS
-from mnemo.store.tx import Tx
-from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.erasure import ErasureReport, Selection
 from mnemo.values.graph import Vector
 from mnemo.values.items import Item, ItemVectorRows, Namespace, expiry

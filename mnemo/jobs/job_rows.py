@@ -15,10 +15,10 @@ from weakref import WeakValueDictionary
 
 from mnemo.errors import StoreCorrupt
 from mnemo.runtime.clock import new_id
-from mnemo.store.codec import decode_time, utc_text
 from mnemo.store.rows import Rows, log_passed
 from mnemo.store.tables import JOBS
 from mnemo.store.tx import Tx
+from mnemo.values.codec import decode_time, utc_text
 from mnemo.values.jobs import Job, JobState
 from mnemo.values.journal import Owner
 

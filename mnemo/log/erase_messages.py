@@ -17,12 +17,12 @@ from mnemo.log.record_rows import BY_PLACE
 from mnemo.log.tombstones import remember_messages
 from mnemo.log.units import Around, messages_at
 from mnemo.log.vectors import drop_vectors
-from mnemo.store.codec import decode_list
 from mnemo.store.rows import Passed, Rows, listed, message_row, snapshot_row
 from mnemo.store.table import decode_shown
 from mnemo.store.tables import MESSAGES
 from mnemo.store.texts import drop_texts
 from mnemo.store.tx import Tx
+from mnemo.values.codec import decode_list
 from mnemo.values.derived import Surfaced
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.feed import message_document

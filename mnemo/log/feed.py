@@ -11,12 +11,12 @@ from mnemo.log.vectors import check_space, drop_vectors, put_vectors
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather
 from mnemo.store import tables
-from mnemo.store.codec import decode_time, decode_vector, encode_vector
 from mnemo.store.engine import OfRepository, compute
 from mnemo.store.rows import Passed, Rows, listed, log_passed, repo_row
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tx import Tx
 from mnemo.values.changeset import Revision
+from mnemo.values.codec import decode_time, decode_vector, encode_vector
 from mnemo.values.feed import document_number, is_document, message_document
 from mnemo.values.graph import Node, Vector, wording_owner
 from mnemo.values.messages import EMBEDDED, StoredMessage

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from mnemo.log.erase_messages import CALLING, CALLS
 from mnemo.store.archive_checks import StagedRule, twice
 from mnemo.store.check import Rule, absent
-from mnemo.store.codec import utc_text
 from mnemo.store.tables import ANNOTATIONS, TABLES
 from mnemo.store.tx import Tx
+from mnemo.values.codec import utc_text
 
 _OF_THREADS = (
     "message_calls",

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, NoReturn
 
 from mnemo.errors import Conflict, NotFound
 from mnemo.runtime.text import is_blank
-from mnemo.store.codec import decode_time, utc_text
 from mnemo.store.rows import Rows, listed, message_row, repo_row, snapshot_row
 from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES, SNAPSHOTS
 from mnemo.store.tx import Tx
+from mnemo.values.codec import decode_time, utc_text
 from mnemo.values.derived import alive_since
 from mnemo.values.records import (
     SNAPSHOTS_BESIDE,

@@ -15,10 +15,10 @@ from mnemo.log.record_rows import LEANS, PARTS, Expiry, Lean, Scope, around, rea
 from mnemo.log.text_search import Texts
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import has_unspaced, lower_each
-from mnemo.store.codec import decode_object, decode_time
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import Passed, Rows, listed, log_passed, repo_row
 from mnemo.store.tx import Tx
+from mnemo.values.codec import decode_object, decode_time
 from mnemo.values.records import (
     Group,
     Query,

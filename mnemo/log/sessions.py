@@ -15,13 +15,13 @@ from mnemo.jobs.job_rows import LeaseTime, holder_named, still_owns
 from mnemo.log.feed import hide_uncommitted
 from mnemo.log.tombstones import refuse_erased, was_erased
 from mnemo.protocols import Clock
-from mnemo.store import codec
 from mnemo.store.engine import Bulk, Engine, compute, session_lock, thread_lock
 from mnemo.store.rows import Rows, found_repo, listed, repo_number, step_row
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import ANNOTATIONS, EPISODES, SESSIONS, STAGED, STEP_COLUMNS, STEPS
 from mnemo.store.texts import put_texts
 from mnemo.store.tx import Text, Tx
+from mnemo.values import codec
 from mnemo.values.archive import EpisodeRow, SessionRow
 from mnemo.values.journal import (
     Act,

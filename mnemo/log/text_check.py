@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 from mnemo.errors import StoreCorrupt
 from mnemo.runtime.clock import Breather
-from mnemo.store.codec import decode_time
 from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES
 from mnemo.store.texts import analysed
 from mnemo.store.tx import Tx
+from mnemo.values.codec import decode_time
 from mnemo.values.messages import SAID, searchable_text
 
 _Told: TypeAlias = tuple[str, str, datetime, bool]

@@ -18,7 +18,6 @@ from mnemo.log.record_rows import BY_PLACE, LAST_SEQ, OF_THREAD
 from mnemo.log.tombstones import erased_messages
 from mnemo.log.units import EVERYWHERE, Around, Runs
 from mnemo.protocols import Clock, EmbeddingSpace
-from mnemo.store.codec import decode_list, decode_time, decode_vector, utc_text
 from mnemo.store.engine import OfRepository, thread_lock
 from mnemo.store.rows import (
     Rows,
@@ -44,6 +43,7 @@ from mnemo.store.tables import (
 )
 from mnemo.store.texts import drop_texts, put_texts
 from mnemo.store.tx import Tx
+from mnemo.values.codec import decode_list, decode_time, decode_vector, utc_text
 from mnemo.values.derived import Derived, Snapshot, Surfaced, Thread
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.jobs import Job, JobKind, JobState

@@ -13,10 +13,10 @@ from operator import itemgetter
 from typing import TypeAlias
 
 from mnemo.log.record_rows import BY_PLACE, LAST_SEQ, MESSAGES_BESIDE
-from mnemo.store.codec import utc_text
 from mnemo.store.rows import Passed, listed
 from mnemo.store.tables import MESSAGES
 from mnemo.store.tx import Tx
+from mnemo.values.codec import utc_text
 from mnemo.values.messages import StoredMessage, answered_ids
 from mnemo.values.units import Unit, leads, units_of
 

@@ -25,17 +25,17 @@ from mnemo.log.feed import StoredFeed, owned_keys
 from mnemo.protocols import Embedder, EmbeddingSpace
 from mnemo.runtime.clock import Breather, elapsed
 from mnemo.runtime.tasks import Threads
-from mnemo.store.codec import (
+from mnemo.store.engine import repository_locks
+from mnemo.store.rows import Rows, listed, repo_number, repo_row
+from mnemo.store.tables import JOBS, NODES
+from mnemo.store.tx import Tx
+from mnemo.values.codec import (
     decode_changeset,
     decode_vector,
     encode_changeset,
     encode_vector,
     stored_node,
 )
-from mnemo.store.engine import repository_locks
-from mnemo.store.rows import Rows, listed, repo_number, repo_row
-from mnemo.store.tables import JOBS, NODES
-from mnemo.store.tx import Tx
 from mnemo.values.feed import NO_VECTORS, FeedChanges, FeedCursor
 from mnemo.values.graph import Intent, Vector, wording_key
 from mnemo.values.jobs import JobState

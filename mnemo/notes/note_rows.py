@@ -12,7 +12,6 @@ from mnemo.log.tombstones import erased_messages
 from mnemo.runtime.transactions import transacted
 from mnemo.store.archive_checks import StagedRule
 from mnemo.store.check import misshapen
-from mnemo.store.codec import decode_vector, encode_time, encode_vector
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import (
     Passed,
@@ -36,6 +35,7 @@ from mnemo.store.tables import (
 from mnemo.store.tx import Tx
 from mnemo.values.archive import NoteChangeRow, NoteMark, NoteRequestRow, NoteTask
 from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.codec import decode_vector, encode_time, encode_vector
 from mnemo.values.erasure import ErasureReport, Selection
 from mnemo.values.graph import Vector
 from mnemo.values.notes import (

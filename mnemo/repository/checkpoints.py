@@ -23,7 +23,6 @@ from mnemo.runtime.validation import (
 )
 from mnemo.store.archive_checks import StagedRule
 from mnemo.store.check import Rule
-from mnemo.store.codec import encode_json
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import Passed, listed, log_passed, repo_number, repo_row
 from mnemo.store.table import Table
@@ -44,6 +43,7 @@ from mnemo.values.checkpoints import (
     matches,
     version_aside,
 )
+from mnemo.values.codec import encode_json
 
 T = TypeVar("T")
 

@@ -31,7 +31,6 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import Threads
 from mnemo.store.archive_checks import GENERAL, INDEXES, Fit, check, prune
 from mnemo.store.archive_rows import KINDS, Kind, head_of, line_of, opened
-from mnemo.store.codec import decode_time
 from mnemo.store.engine import OfRepository, Snapshot, repository_locks
 from mnemo.store.rows import (
     Passed,
@@ -47,6 +46,7 @@ from mnemo.store.texts import put_texts
 from mnemo.store.tx import Result, Tx
 from mnemo.values.archive import DEVELOPMENT_FORMAT, FORMAT, VERSION, ArchiveHead
 from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.codec import decode_time
 from mnemo.values.fields import count, exact_text, positive
 from mnemo.values.lookup import lookup_keys
 from mnemo.values.messages import searchable_text

@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 from mnemo.errors import StoreCorrupt
 from mnemo.store import tables
-from mnemo.store.codec import checked_node, decode_time, decode_vector
 from mnemo.store.rows import Rows
 from mnemo.store.schema import COLUMNS, Column
 from mnemo.store.tx import Tx
+from mnemo.values.codec import checked_node, decode_time, decode_vector
 
 _COUNTED = (
     *("repos", "sessions", "episodes", "steps", "nodes", "edges", "vectors", "threads"),

@@ -8,9 +8,9 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar
 
-from mnemo.store import codec
 from mnemo.store.rows import Rows
 from mnemo.store.tx import Tx
+from mnemo.values import codec
 from mnemo.values.fields import Entity, Rule, Stored, Type, getter
 from mnemo.values.messages import ToolCall
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mnemo.store.codec import checked_node, decode_list, decode_node, encode_json
 from mnemo.store.rows import Rows
 from mnemo.store.table import LETTERS, Table
 from mnemo.values import entities
+from mnemo.values.codec import checked_node, decode_list, decode_node, encode_json
 from mnemo.values.entities import StoredNode
 from mnemo.values.fields import exact_json
 from mnemo.values.graph import Node, NodeMetadata

@@ -1,4 +1,4 @@
-"""Values to columns and back; JSON and float32. A change of a shape is a migration."""
+"""Values as they are stored, and back: JSON and float32. A change of a shape is a migration."""
 
 from __future__ import annotations
 

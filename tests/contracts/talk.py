@@ -9,8 +9,8 @@ from world import NOON, SPACE
 
 from mnemo.log.feed import _save_vectors
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
-from mnemo.store.codec import encode_vector
 from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.codec import encode_vector
 from mnemo.values.derived import (
     Compaction,
     EvictionOutcome,

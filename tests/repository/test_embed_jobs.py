@@ -20,8 +20,8 @@ from mnemo.index import embedding
 from mnemo.log import job_rules
 from mnemo.log.feed import StoredFeed
 from mnemo.repository import remembering
-from mnemo.store.codec import decode_vector
 from mnemo.testing import HashingEmbedder
+from mnemo.values.codec import decode_vector
 from mnemo.values.jobs import Job
 from mnemo.values.messages import Message
 

@@ -26,8 +26,8 @@ from mnemo.runtime.text import clean
 from mnemo.store import tables
 from mnemo.store.archive import LinesReader
 from mnemo.store.archive_rows import KINDS
-from mnemo.store.codec import stored_node
 from mnemo.values.archive import ArchiveHead
+from mnemo.values.codec import stored_node
 from mnemo.values.graph import NodeMetadata, Semantic
 from mnemo.values.steps import Annotation, Step
 

@@ -4,8 +4,8 @@ import sys
 from datetime import datetime, timedelta, tzinfo
 from types import FrameType
 
-from mnemo.store.codec import decode_changeset, encode_changeset, utc_text
 from mnemo.values.changeset import Changeset
+from mnemo.values.codec import decode_changeset, encode_changeset, utc_text
 from mnemo.values.graph import Edge, EdgeKind, MetadataDelta
 
 
