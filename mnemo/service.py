@@ -43,7 +43,7 @@ from mnemo.runtime.user_code import close_all, reported
 from mnemo.runtime.validation import checked_path, checked_repo_id, whole_number
 from mnemo.values.archive import ArchiveHead
 from mnemo.values.erasure import ErasureReport
-from mnemo.values.jobs import JobKind, WorkerStatistics
+from mnemo.values.jobs import JobKind, JobLevels, WorkerStatistics
 from mnemo.values.journal import Owner, RepositoryRecord
 
 if TYPE_CHECKING:  # loaded in a thread, for the first repository
@@ -684,8 +684,19 @@ class Mnemo:
         Raises:
             StoreError: The store could not be read. *Cancellation*: safe.
         """
-        store, _ = self._usable()
-        return await store.repositories()
+        return await self._usable()[0].repositories()
+
+    async def backlog(self) -> dict[str, JobLevels]:
+        """
+        What waits for extraction, runs or was given up: of every repository that has any, by id.
+
+        Open or not, and by whatever process. Its cost is of what it counts; ``errors`` are left to
+        ``Repository.statistics``.
+
+        Raises:
+            StoreError: The store could not be read. *Cancellation*: safe.
+        """
+        return await self._usable()[0].backlog()
 
     async def delete_repo(self, repo_id: str) -> ErasureReport:
         """
@@ -753,8 +764,7 @@ class Mnemo:
             StoreReadOnly: *repair* of a store that cannot be written. *Cancellation*: safe;
                 a repair completes.
         """
-        store, _ = self._usable()
-        return await store.check(repair=repair)
+        return await self._usable()[0].check(repair=repair)
 
     # ── Events ───────────────────────────────────────────────────────────────────────
 

@@ -19,7 +19,7 @@ from mnemo.index.segments import StoredSegments
 from mnemo.items import item_rows
 from mnemo.items.item_rows import EXPIRING, StoredItems
 from mnemo.jobs import job_rows
-from mnemo.jobs.job_rows import PENDING, Owing, owing
+from mnemo.jobs.job_rows import PENDING, Owing, backlog, owing
 from mnemo.log import log_checks
 from mnemo.log.feed import LEAVING, StoredFeed, owes_vectors, stamp
 from mnemo.log.records import StoredRecords
@@ -51,7 +51,7 @@ from mnemo.store.postgres.caches import CacheLease
 from mnemo.store.rows import digests, repo_row
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import ErasureReport
-from mnemo.values.jobs import JobKind
+from mnemo.values.jobs import JobKind, JobLevels
 from mnemo.values.journal import Opening, Owner, RepositoryRecord
 
 P = TypeVar("P", bound=OfRepository)
@@ -163,6 +163,10 @@ class EngineStore:
     async def repositories(self) -> list[RepositoryRecord]:
         """All stored repositories by id. *Cancellation*: safe."""
         return await self.engine.reading(repository_records)
+
+    async def backlog(self) -> dict[str, JobLevels]:
+        """What repositories owe, by id. *Cancellation*: safe."""
+        return await self.engine.reading(backlog)
 
     async def opening(self, repo_id: str) -> Opening:
         """What a repository finds that opens, of one moment. *Cancellation*: safe."""

@@ -19,7 +19,7 @@ from mnemo.store.rows import Rows, log_passed
 from mnemo.store.tables import JOBS
 from mnemo.store.tx import Tx
 from mnemo.values.codec import decode_time, utc_text
-from mnemo.values.jobs import Job, JobState
+from mnemo.values.jobs import Job, JobLevels, JobState
 from mnemo.values.journal import Owner
 
 LeaseTime: TypeAlias = Callable[[Tx], datetime]
@@ -173,10 +173,16 @@ PENDING = """
 SELECT 1 FROM jobs $by(jobs_pending)
 WHERE repo = ? AND state IN ('waiting', 'running') AND state <> 'done' LIMIT 1
 """
-_COUNTS = """
-SELECT state, count(*) FROM jobs $by(jobs_pending)
-WHERE repo = ? AND state <> 'done' AND kind <> 'embed' GROUP BY state
+_BACKLOG = """
+SELECT r.id, j.state, count(*), sum(CASE WHEN j.state = 'dead' THEN 0
+ELSE coalesce(t.next_seq - t.extracted_seq, 0) END), min(CASE WHEN j.state <> 'dead' THEN (
+SELECT m.recorded_at FROM messages m WHERE m.repo = t.repo AND m.thread = t.no
+AND m.seq >= t.extracted_seq ORDER BY m.seq LIMIT 1) END)
+FROM jobs j $by(jobs_pending) JOIN repos r ON r.no = j.repo
+LEFT JOIN threads t ON t.repo = j.repo AND t.id = j.subject AND j.kind = 'extract'
+WHERE j.state <> 'done' AND j.kind <> 'embed'
 """
+_BY_STATE = " GROUP BY r.id, j.state"
 _OWING = """
 SELECT r.id, j.owner, j.kind, min(j.due_at) AS first FROM jobs j $by(jobs_due)
 JOIN repos r ON r.no = j.repo WHERE j.state = 'running' AND j.state <> 'done'
@@ -194,7 +200,7 @@ WHERE state = 'waiting' AND state <> 'done' AND due_at > ? ORDER BY due_at LIMIT
 ) j JOIN repos r ON r.no = j.repo ORDER BY j.due_at
 """
 _CLAIMS = Rows("jobs", "s s? s", lambda row: (row[0], row[1], row[2]))
-_LEVELS = Rows("jobs", "s i", lambda row: (JobState(row[0]), int(row[1])))
+_LEVELS = Rows("jobs", "s s i i s?", lambda row: (row[0], _level(*row[1:])))
 
 
 def find_jobs(
@@ -255,9 +261,20 @@ def is_held_by(tx: Tx, token: str, *, me: Owner, now: datetime) -> bool:
         return False
 
 
-def job_counts(tx: Tx, repo: int) -> dict[JobState, int]:
+def backlog(tx: Tx, repo: int | None = None) -> dict[str, JobLevels]:
     """
-    How many jobs there are in each state, those that are done and damaged ones aside, and those
-    that embed: of these the index counts the texts.
+    What repositories owe, by id, or *repo* alone; without errors, and without the jobs that embed:
+    of these the index counts the texts. Damaged rows are passed by.
     """
-    return dict(_LEVELS.intact(tx.run(_COUNTS, (repo,))))
+    one, values = (" AND j.repo = ?", (repo,)) if repo is not None else ("", ())
+    rows = tx.run(_BACKLOG + one + _BY_STATE, values).fetchall()
+    found: dict[str, JobLevels] = {}
+    for id, level in _LEVELS.intact(rows):
+        found[id] = found.get(id, JobLevels()) + level
+    return found
+
+
+def _level(state: str, count: int, messages: int, oldest: str | None) -> JobLevels:
+    levels: dict[str, Any] = {JobState(state).value: count}
+    oldest_at = None if oldest is None else decode_time(oldest)
+    return JobLevels(**levels, messages=messages, oldest_at=oldest_at)

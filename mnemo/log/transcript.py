@@ -46,7 +46,7 @@ from mnemo.store.tx import Tx
 from mnemo.values.codec import decode_list, decode_time, decode_vector, utc_text
 from mnemo.values.derived import Derived, Snapshot, Surfaced, Thread
 from mnemo.values.erasure import ErasureReport
-from mnemo.values.jobs import Job, JobKind, JobState
+from mnemo.values.jobs import Job, JobKind, JobLevels, JobState
 from mnemo.values.journal import Owner
 from mnemo.values.messages import Role, StoredMessage, searchable_text
 from mnemo.values.units import Unit
@@ -279,9 +279,9 @@ class TranscriptReader:
         """Jobs in *state*, by the time when they are due; the first *limit* of those *due* then."""
         return jobs.find_jobs(self._tx, self._repo, state, due=due, limit=limit)
 
-    def job_counts(self) -> dict[JobState, int]:
-        """How many jobs there are in each state; those that are done aside."""
-        return jobs.job_counts(self._tx, self._repo)
+    def job_levels(self) -> JobLevels:
+        """How many jobs there are in each state, and messages that wait; without errors."""
+        return next(iter(jobs.backlog(self._tx, self._repo).values()), JobLevels())
 
     def is_owned_elsewhere(self, owner: str | None, me: Owner) -> bool:
         """Whether *owner*, the token of a service, keeps what it has claimed from *me*."""

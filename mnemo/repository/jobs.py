@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -369,11 +370,5 @@ class Jobs:
 
 
 def _levels(tx: TranscriptReader) -> JobLevels:
-    counts = tx.job_counts()
     dead = tx.jobs(JobState.DEAD, limit=MOST_ERRORS)
-    return JobLevels(
-        waiting=counts.get(JobState.WAITING, 0),
-        running=counts.get(JobState.RUNNING, 0),
-        dead=counts.get(JobState.DEAD, 0),
-        errors={job.key: job.error or "" for job in dead},
-    )
+    return replace(tx.job_levels(), errors={job.key: job.error or "" for job in dead})

@@ -127,17 +127,33 @@ class JobLevels:
     Attributes:
         dead: Given up after ``config.jobs.max_tries``.
         errors: Kind and subject → the last error, of those that are dead; 100 at most.
+        messages: Of conversations, that wait to be extracted or are being; *oldest_at*: when the
+            first of them was stored, aware; ``None``: there is none.
     """
 
     waiting: int = 0
     running: int = 0
     dead: int = 0
     errors: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    messages: int = 0
+    oldest_at: datetime | None = None
 
     @property
     def owed(self) -> int:
         """How many wait or run."""
         return self.waiting + self.running
+
+    def __add__(self, other: JobLevels) -> JobLevels:
+        """Those of both."""
+        times = [one.oldest_at for one in (self, other) if one.oldest_at is not None]
+        return JobLevels(
+            waiting=self.waiting + other.waiting,
+            running=self.running + other.running,
+            dead=self.dead + other.dead,
+            errors={**self.errors, **other.errors},
+            messages=self.messages + other.messages,
+            oldest_at=min(times, default=None),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mnemo import Mnemo, Repository, __version__
 from mnemo.exchange import adapter
+from mnemo.web import curves
 from mnemo.web.access import LONGEST_ID, OpenRepositories, Readable, Token, Visits, Writable, opened
+from mnemo.web.curves import Recorder
 from mnemo.web.gate import LOOPBACK, Gate, is_guarded
 from mnemo.web.live import Live
 from mnemo.web.metrics import Metrics
@@ -207,13 +209,15 @@ def web_app(
     app.state.live = Live(memory)
     app.state.graphs = Graphs()
     app.state.metrics = Metrics()
+    app.state.curves = Recorder(memory)
     app.state.repositories = repositories or OpenRepositories(memory)
-    routes = [route for router in ROUTERS for route in router.routes]
+    routers = (*ROUTERS, curves.router)
+    routes = [route for router in routers for route in router.routes]
     add_handlers(app, _methods(routes))
     app.add_middleware(Visits, repositories=app.state.repositories)
     app.add_middleware(GZipMiddleware, minimum_size=GZIPPED_BYTES, compresslevel=GZIP_LEVEL)
     app.router.routes.append(ShortRoute(routes, app.router))
-    for router in ROUTERS:
+    for router in routers:
         app.include_router(router)
     app.router.routes.append(Route("/openapi.json", _described, include_in_schema=False))
     app.router.routes.append(Route("/mcp", McpEndpoint(), include_in_schema=False))
@@ -250,6 +254,7 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
     async with anyio.create_task_group() as group:
         group.start_soon(app.state.live.run)
         group.start_soon(app.state.metrics.watch_loop)
+        group.start_soon(app.state.curves.run)
         yield
         group.cancel_scope.cancel()
 

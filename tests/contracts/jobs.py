@@ -24,7 +24,7 @@ from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import Selection
 from mnemo.values.graph import Tag
-from mnemo.values.jobs import Intake, Job, JobKind, JobState
+from mnemo.values.jobs import Intake, Job, JobKind, JobLevels, JobState
 from mnemo.values.journal import Owner, SessionState
 
 T = TypeVar("T")
@@ -149,8 +149,9 @@ class JobContract(StoreContract):
         rest = await self._claim(kit, limit=2, held=[job.key for job in first])
         assert [[job.subject for job in jobs] for jobs in (first, rest)] == [["a", "b"], ["c"]]
         assert {job.token for job in (*first, *rest)} == {1}
-        counts = await self._read(kit, lambda tx: tx.job_counts())
-        assert counts == {JobState.RUNNING: 3}
+        levels = await self._read(kit, lambda tx: tx.job_levels())
+        assert (levels.waiting, levels.running, levels.dead) == (0, 3, 0)
+        assert levels.messages == 3
 
     async def test_a_job_that_waits_again_while_it_is_held_is_not_claimed_twice(self, kit):
         """A worker that wrote its result has to return first; another worker need not wait."""
@@ -175,7 +176,7 @@ class JobContract(StoreContract):
         await self._write(kit, partial(fail_job, job=job, error="no", backoff_s=5, max_tries=3))
         dead = await self._job(kit)
         assert (dead.state, dead.error, dead.tries) == (JobState.DEAD, "no", 3)
-        assert await self._read(kit, lambda tx: tx.job_counts()) == {JobState.DEAD: 1}
+        assert await self._read(kit, lambda tx: tx.job_levels()) == JobLevels(dead=1)
         await self._say(kit, 9)
         assert (await self._job(kit)).tries == 0
         await self._write(kit, hasten_jobs)
