@@ -109,7 +109,10 @@ async def test_background_work_is_settled_and_measured(client):
     assert (await client.post("/v1/settle?repo=a", json={"timeout_s": 60})).status_code == 204
     found = (await client.get("/v1/statistics?repo=a")).json()
     assert (found["jobs"], found["nodes"]["semantic"]) == (
-        {"waiting": 0, "running": 0, "dead": 0, "errors": []},
+        {
+            **{"waiting": 0, "running": 0, "dead": 0, "errors": []},
+            **{"messages": 0, "oldest_at": None},
+        },
         1,
     )
     text = (await client.get("/metrics")).text
