@@ -110,8 +110,12 @@ async def test_background_work_is_settled_and_measured(client):
     found = (await client.get("/v1/statistics?repo=a")).json()
     assert (found["jobs"], found["nodes"]["semantic"]) == (
         {
-            **{"waiting": 0, "running": 0, "dead": 0, "errors": []},
-            **{"messages": 0, "oldest_at": None},
+            "waiting": 0,
+            "running": 0,
+            "dead": 0,
+            "errors": [],
+            "messages": 0,
+            "oldest_at": None,
         },
         1,
     )
