@@ -135,6 +135,7 @@ if TYPE_CHECKING:  # each is loaded when it is first asked for
     from mnemo.values.notes import NoteChange as NoteChange
     from mnemo.values.notes import NoteInfo as NoteInfo
     from mnemo.values.notes import NoteVersion as NoteVersion
+    from mnemo.values.recalls import RecallRecord as RecallRecord
     from mnemo.values.steps import Step as Step
     from mnemo.values.strategies import Composite as Composite
     from mnemo.values.strategies import Nearest as Nearest
@@ -195,6 +196,7 @@ _NAMES = {
     "values.journal": "RepositoryRecord SessionRecord SessionState",
     "values.messages": "Message StoredMessage ToolCall",
     "values.notes": "Note NoteChange NoteInfo NoteVersion",
+    "values.recalls": "RecallRecord",
     "values.steps": "Step",
     "values.strategies": "Composite Nearest Recent Summary ToolOutputPruner",
 }

@@ -224,6 +224,8 @@ class RecallConfig(Settings):
     """Milliseconds in which a recall embeds texts that have no vector yet, at most (S)."""
     record_access: bool = True
     """Count the access of every returned candidate."""
+    keep_last: Annotated[int, Field(ge=0, le=1_000)] = 0
+    """Recalls kept in the repository's recall log, the last ones; 0 keeps none (S)."""
     max_candidates: Annotated[int, Field(ge=1)] = 100
     """Candidates kept through expansion (S)."""
     refinement_threshold: Share = 0.6

@@ -58,6 +58,7 @@ memory                      read   GET     /memory
 update_memory               write  PATCH   /memory                   update_memory
 history                     read   GET     /memory/history
 forget                      write  POST    /forget                   forget
+recalls                     read   GET     /recalls
 threads                     read   GET     /conversations
 sessions                    read   GET     /sessions
 start_session               write  POST    /sessions

@@ -352,6 +352,7 @@ class Mnemo:
                 notes=store.notes(repo_id),
                 checkpoints=store.checkpoints(repo_id),
                 items=store.items(repo_id),
+                recalls=store.recalls(repo_id),
                 scrub=store.engine.scrub,
                 overhaul=store.overhaul(repo_id),
                 index=index,
@@ -849,6 +850,5 @@ def _store_at(place: str | Path | None, config: Config, clock: Clock) -> EngineS
     try:
         return make(place, config=config.store, clock=clock, lease_s=lease_s, index=index)
     except ImportError as error:
-        raise ImportError(
-            'PostgreSQL wants an extra: pip install "mnemo-sessions[postgres]"'
-        ) from error
+        wanted = 'PostgreSQL wants an extra: pip install "mnemo-sessions[postgres]"'
+        raise ImportError(wanted) from error

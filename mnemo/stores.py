@@ -31,6 +31,7 @@ from mnemo.maintenance.reembed import StoredOverhaul
 from mnemo.notes import note_rows
 from mnemo.notes.note_rows import StoredNotes
 from mnemo.protocols import Clock, StoreReport
+from mnemo.recall.recall_log import StoredRecalls, leave_recalls
 from mnemo.repository import checkpoints as checkpoint_rows
 from mnemo.repository.checkpoints import StoredCheckpoints
 from mnemo.runtime.clock import SystemClock
@@ -65,7 +66,7 @@ _FIT = Fit(
     moves=(graph_checks.MOVE, *log_checks.MOVES, note_rows.MOVE, item_rows.MOVE),
     refuse=refuse_erased,
 )
-LEAVING.append(leave_segments)
+LEAVING.extend((leave_segments, leave_recalls))
 PUT_OFF.append(PutOff(owing_segments, leave_put_off))
 
 
@@ -98,6 +99,7 @@ class EngineStore:
     items = Part(StoredItems)
     transcript = Part(StoredTranscript)
     checkpoints = Part(StoredCheckpoints)
+    recalls = Part(StoredRecalls)
 
     def __init__(
         self,

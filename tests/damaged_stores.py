@@ -19,12 +19,14 @@ from world import NOON, SPACE, Kit, opened
 from mnemo import Mnemo
 from mnemo.items.item_rows import ItemWriter
 from mnemo.log.transcript import TranscriptWriter
+from mnemo.recall.recall_log import Logged
 from mnemo.repository.repository import Repository
 from mnemo.testing import ManualClock
 from mnemo.values.checkpoints import CheckpointHead
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Semantic
 from mnemo.values.items import Item
 from mnemo.values.jobs import Job, JobState
+from mnemo.values.recalls import RecallRecord
 
 TEXTS = {
     "blob": "x'ff00fe'",
@@ -75,12 +77,25 @@ async def fill(kit: Kit) -> None:
     await store.notes("r").writing(noted)
     await store.checkpoints("r").writing(checkpointed)
     await store.items("r").writing(keep_item)
+    await store.recalls("r").add([Logged(ASKED, 0, 2**60)], 10)
     await store.overhaul("r").begin_move(SPACE)
     key = {"f1": (b"d", np.ones(4, np.float32) / 2)}
     await store.overhaul("r").stage(SPACE, key)
     for repo in ("r", "q"):
         await independent(kit, repo)
     await store.transcript("r").writing(put_jobs)
+
+
+ASKED = RecallRecord(
+    at=NOON,
+    query="Who plays?",
+    arguments={"k": 3},
+    candidates=({"id": "nobody", "type": "semantic", "score": 0.5, "text": "The violin plays"},),
+    text="- The violin plays [1]",
+    milliseconds=1.5,
+    caller="a token",
+)
+"""A recall that nothing erased here is in."""
 
 
 def keep_item(tx: ItemWriter) -> None:
@@ -254,6 +269,7 @@ def more_reads(repo: Repository) -> Iterator[Call]:
     yield "search within", lambda: repo.search("tea", thread_id="t", actor="Ana")
     yield "recall within", lambda: repo.recall("who likes tea?", thread_id="t", since=NOON)
     yield "is idle", repo.is_idle
+    yield "recalls", repo.recalls
     talk = repo.conversation("t")
     yield "history", talk.history
     yield "recent", lambda: talk.recent(3)

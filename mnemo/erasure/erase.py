@@ -50,6 +50,7 @@ from mnemo.log.feed import hide_uncommitted, leave_recall
 from mnemo.log.tombstones import bar_claims, remember_erased
 from mnemo.log.vectors import drop_vectors
 from mnemo.notes.note_rows import erase_notes
+from mnemo.recall.recall_log import drop_recalls, drop_recalls_before, mark_forgotten
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.spans import memory_attributes
 from mnemo.runtime.transactions import transacted
@@ -241,7 +242,10 @@ def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
         unreadable=tuple(dict.fromkeys(one.row for one in unreadable)),
         texts=tuple(dict.fromkeys(report.texts)),
     )
-    if not report.is_empty:
+    before = selection.all_before
+    asked = before is not None and drop_recalls_before(tx, repo, before)
+    if asked or not report.is_empty:
+        mark_forgotten(tx, repo)
         tx.dialect.note_erased(tx)
     return Erased(
         report=report,
@@ -285,6 +289,7 @@ def _erase_steps(
     report = _delete_graph(tx, repo, revision, plan)
     over = [episode.id for episode in (*sessions.gone_episodes, *sessions.ended)]
     gone = frozenset(ids[no] for no in sessions.gone)
+    drop_recalls(tx, repo, gone, lambda: plan.words | said.of(one.id for one in episodes))
     remember_erased(tx, repo_id, [*step_ids, *over, *gone])
     report += _delete_steps(tx, repo, ordinals, step_ids, changesets)
     told = [(step.state, step.subgoal, repo, step.ordinal) for step in annotations]

@@ -353,10 +353,9 @@ def _drop_vectors(tx: Tx, repo: int, numbers: Sequence[int]) -> int:
 
 def erase_items(tx: Tx, repo: int, selection: Selection) -> ErasureReport:
     """Erase what was put last before the time of *selection*, if that alone selects."""
-    narrowed = selection.session_id is not None or selection.thread_id is not None
-    if selection.before is None or narrowed or selection.names_ids:
+    if (before := selection.all_before) is None:
         return ErasureReport()
-    numbers = [no for (no,) in tx.run(_BEFORE, (repo, utc_text(selection.before))).fetchall()]
+    numbers = [no for (no,) in tx.run(_BEFORE, (repo, utc_text(before))).fetchall()]
     return ErasureReport(items=len(numbers), vectors=_drop(tx, repo, numbers))
 
 

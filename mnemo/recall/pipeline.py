@@ -27,6 +27,7 @@ from mnemo.prompts.reason import REASONING, ReasonPurpose, Recalled, fitting, re
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder
 from mnemo.recall import score
+from mnemo.recall.recall_log import MERGE_S, RecallLog
 from mnemo.recall.request import RecallRequest, RecallRun
 from mnemo.recall.result import (
     Candidate,
@@ -51,9 +52,6 @@ from mnemo.values.items import Item
 
 log = logging.getLogger("mnemo")
 
-MERGE_S = 1.0
-"""Seconds over which accesses are gathered into one write."""
-
 
 @dataclass(kw_only=True, eq=False)
 class Recall:
@@ -63,6 +61,7 @@ class Recall:
     Attributes:
         notify: Called with ``RecallExecuted`` or ``RecallFailed``.
         access: Counts which nodes were returned.
+        log: Keeps the questions, if that is switched on.
         find_notes, find_items: Called for requests that want them.
         usage: Counts what the chat model is asked.
     """
@@ -76,6 +75,7 @@ class Recall:
     config: Config
     notify: Callable[[Event], Any]
     access: AccessLog | None = None
+    log: RecallLog | None = None
     find_notes: Callable[[str], Awaitable[FoundNotes]] | None = None
     find_items: FindItems | None = None
     chat_model: ChatModel | None = None
@@ -138,6 +138,8 @@ class Recall:
             span.set_content("gen_ai.memory.records", lambda: _as_json(result.candidates))
             if self.access is not None and self.config.recall.record_access:
                 self.access.note(c.node.id for c in result.candidates if c.node.type in NODE_TYPES)
+            if self.log is not None:
+                self.log.note(run, given, result, elapsed() - began)
             return result
         raise UsageError(f"repository {self.repo_id!r} was closed while it answered")
 
@@ -217,6 +219,8 @@ class Recall:
         async with nullcontext() if waits else self._turn:
             with run.phase("read"):
                 corpus = await read()
+            # Before anything else runs: what is removed from here on may be in the answer.
+            run.removal = self.index.statistics().cursor.removal
             is_searched = not corpus.is_empty and request.types != ()
             if is_searched and run.plans:
                 with run.phase("plan"):

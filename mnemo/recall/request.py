@@ -128,6 +128,7 @@ class RecallRun:
         dense_weight: What a cosine counts in the embedding space.
         timeout_s: Seconds per question to it, a correction and its own retries included.
         hangs: Whether it did not answer in time: one that hangs costs one timeout a recall.
+        removal: The last one in the store that it knows of, as of ``FeedCursor``.
     """
 
     request: RecallRequest
@@ -137,6 +138,7 @@ class RecallRun:
     plans: bool = False
     timeout_s: float = 0.0
     hangs: bool = False
+    removal: int = 0
     failures: dict[Purpose, ModelError] = field(default_factory=dict)
     meter: UsageMeter = field(default_factory=UsageMeter, init=False)
     trace: RecallTrace = field(init=False)

@@ -24,6 +24,7 @@ from mnemo.notes.note_rows import StoredNotes
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import ModelUsage
 from mnemo.protocols import ChatModel, Clock, Embedder, EmbeddingSpace, Purpose
+from mnemo.recall.recall_log import StoredRecalls
 from mnemo.runtime.bus import EventBus
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.tasks import TaskRoot
@@ -194,6 +195,7 @@ class RepositoryParts:
     notes: StoredNotes
     checkpoints: Any
     items: StoredItems
+    recalls: StoredRecalls
     scrub: Callable[[], Awaitable[bool]]
     overhaul: StoredOverhaul
     index: RepositoryIndex

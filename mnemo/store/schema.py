@@ -18,6 +18,7 @@ _REGISTERS = (
     # What BM25 counts of the repository's texts, and of those in scripts without blanks;
     # text_puts: how many there ever were.
     # turn: the changeset that is written next, until a time.
+    # forgotten: the last removal of the last erasure.
     """CREATE TABLE repos (
        no $repo, id TEXT NOT NULL, revision INTEGER NOT NULL DEFAULT 0,
        space_name TEXT, space_dimensions INTEGER,
@@ -25,7 +26,7 @@ _REGISTERS = (
        text_count INTEGER NOT NULL DEFAULT 0, text_words INTEGER NOT NULL DEFAULT 0,
        text_puts INTEGER NOT NULL DEFAULT 0,
        unspaced_count INTEGER NOT NULL DEFAULT 0, unspaced_triples INTEGER NOT NULL DEFAULT 0,
-       turn TEXT, turn_until REAL)""",
+       turn TEXT, turn_until REAL, forgotten INTEGER NOT NULL DEFAULT 0)""",
     # Salted digests of erased ids, kept after an erasure.
     "CREATE TABLE erased (digest BLOB PRIMARY KEY) $clustered",
 )
@@ -162,6 +163,8 @@ _CHECKPOINTS = (
 CREATE = (
     *(*_REGISTERS, *_JOBS, *_JOURNAL, *_GRAPH, *_CONVERSATIONS, *_NOTES, *_CHECKPOINTS),
     *_ITEMS,
+    tables.RECALLS.ddl,
+    "CREATE INDEX recalls_newest ON recalls (repo, no)",
 )
 
 

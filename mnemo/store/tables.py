@@ -236,6 +236,10 @@ ITEMS = Table(
     constraint="UNIQUE",
 )
 
+# ── Recalls ──────────────────────────────────────────────────────────────────────────
+
+RECALLS = Table("recalls", entities.RECALL, number="no $number", constraint="")
+
 # ── Reading ──────────────────────────────────────────────────────────────────────────
 
 MESSAGE_COLUMNS = f"t.id, {MESSAGES.of('m')}"

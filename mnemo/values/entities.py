@@ -21,6 +21,7 @@ from mnemo.values.items import Item, check_namespace
 from mnemo.values.jobs import Job
 from mnemo.values.journal import StagedTrajectory
 from mnemo.values.messages import StoredMessage, ToolCall
+from mnemo.values.recalls import RecallRecord
 from mnemo.values.steps import Annotation, Step
 
 MOST_BODY, MOST_DESCRIPTION = 4_000, 200
@@ -283,3 +284,7 @@ ITEM = Entity(
     without=("score",),
     checked=_item,
 )
+
+# ── Recalls ──────────────────────────────────────────────────────────────────────────
+
+RECALL = Entity(RecallRecord, types={"at": "instant"})

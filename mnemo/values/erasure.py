@@ -108,6 +108,12 @@ class Selection:
         """Whether messages can be selected: of its thread, or else of any, said *before*."""
         return self.session_id is None
 
+    @property
+    def all_before(self) -> datetime | None:
+        """The time before which all goes, if that alone selects."""
+        narrowed = self.session_id is not None or self.thread_id is not None or self.names_ids
+        return None if narrowed else self.before
+
     def takes(self, at: datetime, thread_id: str | None = None) -> bool:
         """Whether a step of that time, made from that thread, is selected if its session is."""
         is_before = self.before is None or as_utc(at) < in_utc(self.before)

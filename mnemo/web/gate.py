@@ -15,6 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mnemo.recall.recall_log import CALLER
 from mnemo.runtime.clock import Bucket, SystemClock
 from mnemo.web.access import Token, find_token
 from mnemo.web.metrics import Metrics
@@ -217,6 +218,7 @@ class Gate:
         if wait_s:
             return _too_many("rate_limited", "this token's rate is used up", wait_s)
         scope.setdefault("state", {})["token"] = token
+        CALLER.set(token.name)
         return None
 
     async def _wrong_token(self, *, is_given: bool) -> Response:

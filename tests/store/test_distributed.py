@@ -51,7 +51,7 @@ NUMBERS = {
     **dict.fromkeys(("snapshots.no", "notes.no", "items.no"), "likewise"),
     **dict.fromkeys(
         (
-            *("note_marks.seq", "note_journal.seq", "note_usage.seq"),
+            *("note_marks.seq", "note_journal.seq", "note_usage.seq", "recalls.no"),
             *("staged.rowid", "changesets.rowid"),
         ),
         "orders the rows of one repository, whose writers take turns, and is not followed: rows "

@@ -25,7 +25,7 @@ from mnemo.store.tx import Tx
 from mnemo.values.derived import Thread
 from mnemo.values.jobs import Intake
 
-WRITTEN_BY_ANYBODY = {"repos", "removals", "segments", "erased", "meta"}
+WRITTEN_BY_ANYBODY = {"repos", "removals", "segments", "erased", "meta", "recalls"}
 """Tables whose rows are inserted once, or changed by single statements that hold by themselves."""
 
 
