@@ -31,8 +31,8 @@ from mnemo.values.graph import NODE_TYPES, KeyedItem, Node, Wording
 from mnemo.values.steps import Annotation
 from mnemo.wire import Format, listed, messages_of
 
-LEFT_OUT = frozenset({"vector", "count"})
-"""Fields of no shape: vectors, and token counters, of which the default is restored."""
+LEFT_OUT = frozenset({"vector", "count", "owner", "token"})
+"""Fields of no shape, whose defaults are restored: vectors, token counters, who holds a lease."""
 _KINDS: dict[type[BaseModel], type] = {}
 
 
@@ -110,6 +110,7 @@ StatisticsShape = _shape(
 SHAPES: dict[Any, Any] = {
     mnemo.RecallResult: RecallShape,
     mnemo.Step: StepShape,
+    mnemo.Job: _shape(mnemo.Job),
     mnemo.MessageView: ViewShape,
     mnemo.RepositoryStatistics: StatisticsShape,
 }
@@ -157,6 +158,8 @@ def plain(value: Any) -> Any:
     """What JSON has no form for. *Raises* ``ValueError``: it has none here either."""
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, mnemo.Step):
+        return value.node_id
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, set | frozenset | tuple):

@@ -169,7 +169,7 @@ _SENT_AS: dict[str, Any] = {
     "content": _Text | Annotated[list[_Text], Many],
     "messages": Annotated[list[JsonObject], Many],
     "mode": Literal["semantic", "procedural", "episodic", "mixed"] | None,
-    "states": Annotated[list[mnemo.SessionState], Field(min_length=1, max_length=5)],
+    "states": Annotated[list[mnemo.SessionState], Field(max_length=5)],
 }
 """Parameters whose types say less, or more, than JSON's."""
 
@@ -355,6 +355,8 @@ def reason_of(error: str) -> str:
 
 
 def _reasons(function: FunctionType) -> Iterator[str]:
+    for name in re.findall(r"\*Raises\* ``(\w+)``", function.__doc__ or ""):
+        yield reason_of(name)
     for names, text in described(function.__doc__, "Raises").items():
         codes = re.findall(r"``([a-z]+_[a-z_]+)``", text) if names.startswith("Session") else []
         yield from codes or [reason_of(names)]

@@ -1,5 +1,5 @@
 """
-Write ``mnemo/sync.pyi``: the types of the classes that ``mnemo/sync.py`` makes when imported.
+Write stubs: the types of the classes that ``mnemo.sync`` and ``mnemo.remote`` make when imported.
 
 hatch runs it in each build. It reads source only, so a build needs no requirement of mnemo.
 """
@@ -7,10 +7,11 @@ hatch runs it in each build. It reads source only, so a build needs no requireme
 from __future__ import annotations
 
 import ast
+import re
 import runpy
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 ROOT = Path(__file__).parents[1]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -21,26 +22,30 @@ Member = tuple[ast.stmt, Imports]
 
 
 def write(root: Path = ROOT) -> None:
-    """Write the stub of the tree *root*, if what is there is another."""
-    path, text = root / "mnemo" / "sync.pyi", Stub(root).text()
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
-        path.write_text(text, encoding="utf-8")
+    """Write the stubs of the tree *root*, where what is there is another."""
+    for stub in (Stub(root), RemoteStub(root)):
+        path, text = root / "mnemo" / f"{stub.module}.pyi", stub.text()
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
 
 
 class Stub:
-    """The stub for the sources in *root*."""
+    """The stub of ``mnemo.sync``, for the sources in *root*."""
+
+    module = "sync"
+    used: ClassVar = {
+        "AbstractContextManager": "from contextlib import AbstractContextManager",
+        "Blocking": "from mnemo.runtime.portal import Blocking",
+        "Iterator": "from collections.abc import Iterator",
+    }
 
     def __init__(self, root: Path) -> None:
         self._root = root
         rules = runpy.run_path(str(root / "mnemo" / "runtime" / "twins.py"))
         self._summary, self._blocking_type = rules["summary"], rules["blocking_type"]
-        self._body = self._parsed("mnemo.sync")
+        self._body = self._parsed(f"mnemo.{self.module}")
         self._classes = {node.name: node for node in self._body if isinstance(node, ast.ClassDef)}
-        self._used = {
-            "AbstractContextManager": "from contextlib import AbstractContextManager",
-            "Blocking": "from mnemo.runtime.portal import Blocking",
-            "Iterator": "from collections.abc import Iterator",
-        }
+        self._used = dict(self.used)
 
     def text(self) -> str:
         """All of it."""
@@ -106,6 +111,82 @@ class Stub:
         )
 
 
+class RemoteStub(Stub):
+    """The stub of ``mnemo.remote``: the listed operations, without what only a process has."""
+
+    module = "remote"
+    used: ClassVar = {
+        "Any": "from typing import Any",
+        "Operation": "from mnemo.operations import Operation",
+        "RemoteSession": "from mnemo.client import RemoteSession",
+    }
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        tables = {name: node for node in self._parsed("mnemo.operations") for name in _names(node)}
+        self._tables = {
+            name: node.value
+            for name, node in tables.items()
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+        }
+        self._paths = {
+            ast.unparse(cls).rpartition(".")[2]: ast.literal_eval(path)
+            for path, cls in _pairs(self._tables["OWNERS"])
+        }
+        rows = ast.literal_eval(self._tables["SURFACES"]).strip().splitlines()
+        self._listed = {row.split()[0] for row in rows}
+        self._left_out = set(re.findall(r"'(\w+)'", ast.unparse(self._tables["IN_PROCESS"])))
+
+    def text(self) -> str:
+        """All of it."""
+        classes = [self._class(node) for node in self._classes.values()]
+        return "\n".join([*sorted(self._used.values()), *classes, ""])
+
+    def _class(self, calls: ast.ClassDef) -> str:
+        if not calls.keywords:
+            (sent,) = (node for node in calls.body if _names(node) == ["_carry_out"])
+            sent.body = [ast.Expr(ast.Constant(...))]  # type: ignore[attr-defined]
+            return f"class {calls.name}:\n{textwrap.indent(ast.unparse(sent), '    ')}"
+        module, _, name = ast.unparse(calls.keywords[0].value).rpartition(".")
+        texts = []
+        for one, (node, imports) in self._members(module, name)[1].items():
+            path = f"{self._paths[name]}.{one}".removeprefix(".")
+            if path in self._listed and isinstance(node, ast.AsyncFunctionDef):
+                self._reduce(path, node)
+                texts.append(self._member(one, node, imports))
+        return f"class {calls.name}(Calls):\n{textwrap.indent(''.join(texts), '    ')}"
+
+    def _reduce(self, path: str, node: ast.AsyncFunctionDef) -> None:
+        """Leave out parameters that only a process has, and add those that a method has not."""
+        args = node.args
+        kept = [
+            (one, default)
+            for one, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)
+            if one.arg not in self._left_out
+        ]
+        for name, table in _pairs(self._tables["ADDED"]):
+            if ast.literal_eval(name) == path:
+                for one, added in _pairs(table):
+                    kind, default, _ = added.elts  # type: ignore[attr-defined]
+                    kept.append((ast.arg(ast.literal_eval(one), kind), default))
+        args.kwonlyargs = [one for one, _ in kept]
+        args.kw_defaults = [default for _, default in kept]
+        for named in ast.walk(node):
+            if isinstance(named, ast.Name) and named.id == "Session":
+                named.id = "RemoteSession"
+
+    def _function(self, function: Function) -> Any:
+        made = super()._function(function)
+        parts = ("name", "args", "body", "decorator_list", "returns")
+        return ast.AsyncFunctionDef(**{one: getattr(made, one) for one in parts}, lineno=0)
+
+
+def _pairs(table: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """The keys and values of a dictionary as it is written."""
+    assert isinstance(table, ast.Dict)
+    return [(key, value) for key, value in zip(table.keys, table.values, strict=True) if key]
+
+
 def _names(node: ast.stmt) -> list[str]:
     """The names that a statement defines."""
     if isinstance(node, ast.ClassDef | Function):
@@ -132,7 +213,7 @@ def get_build_hook() -> type:
     class StubHook(BuildHookInterface):
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
             write(Path(self.root))
-            build_data["artifacts"].append("/mnemo/sync.pyi")  # git ignores it
+            build_data["artifacts"] += ["/mnemo/remote.pyi", "/mnemo/sync.pyi"]  # git ignores them
 
     return StubHook
 

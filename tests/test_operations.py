@@ -1,10 +1,14 @@
 """The declarations of operations, and that every surface is made of them and of nothing else."""
 
+import ast
 import inspect
+import runpy
+from pathlib import Path
 
 import pytest
 from fastapi.routing import APIRoute
 
+from mnemo import client, remote
 from mnemo.operations import ADDED, DEFAULTS, IN_PROCESS, OPERATIONS, OWNERS, SURFACES
 from mnemo.web.routes import ROUTERS
 
@@ -97,3 +101,64 @@ def test_cancellation_and_errors_come_from_the_docstring():
     assert [name for name in LISTED if not OPERATIONS[name].cancellation] == []
     assert OPERATIONS["forget"].reasons >= {"invalid_argument", "not_found", "conflict"}
     assert OPERATIONS["session.commit"].reasons >= {"not_ready", "extraction_in_progress"}
+
+
+# ── The client ────────────────────────────────────────────────────────────────────────────
+
+
+HANDLES = {
+    "": client.RemoteRepository,
+    "session": client.RemoteSession,
+    "conversation": client.RemoteConversation,
+    "notes": client.RemoteNotes,
+    "inspection": client.RemoteInspection,
+}
+CLIENT_ALONE = {
+    "conversation.history": "reads the parts that the service gives one by one",
+    "session.aclose": "ends the session in the service, and the handle",
+    "session.refresh": "asks where the session stands now; a local one knows",
+    "unfinished_sessions": "`sessions(unfinished=True)`, whose route it shares",
+}
+"""Coroutines of the client that no declaration made, and why."""
+
+
+def test_the_client_has_the_declared_calls_and_those_that_it_has_alone():
+    """With the parameters of the declarations."""
+    found = {
+        f"{owner}.{name}".removeprefix("."): inspect.signature(method)
+        for owner, cls in HANDLES.items()
+        for name, method in inspect.getmembers(cls, inspect.iscoroutinefunction)
+        if not name.startswith("_")
+    }
+    declared = {one.name: one.signature for one in OPERATIONS.values() if "client" in one.surfaces}
+    assert set(found) - set(declared) == set(CLIENT_ALONE)
+    for name, signature in declared.items():
+        assert found[name] == signature, name
+
+
+def test_the_stub_has_the_calls_that_are_made():
+    """Their parameters, defaults included, with types; results are the client's own handles."""
+    script = Path(__file__).parents[1] / "scripts" / "sync_stub.py"
+    stub = ast.parse(runpy.run_path(str(script))["RemoteStub"](script.parents[1]).text())
+    typed = {
+        f"{cls.name}.{node.name}": node
+        for cls in stub.body
+        if isinstance(cls, ast.ClassDef)
+        for node in cls.body
+        if isinstance(node, ast.AsyncFunctionDef) and not node.name.startswith("_")
+    }
+    made = {
+        method.__qualname__: inspect.signature(method)
+        for cls in remote.Calls.__subclasses__()
+        for name, method in inspect.getmembers(cls, inspect.iscoroutinefunction)
+        if not name.startswith("_")
+    }
+    assert set(typed) == set(made)
+    for name, node in typed.items():
+        args = node.args
+        given = [one.arg for one in (*args.args, args.vararg, *args.kwonlyargs) if one]
+        assert given == [*made[name].parameters], name
+        defaults = [ast.literal_eval(one) for one in (*args.defaults, *args.kw_defaults) if one]
+        has = [one.default for one in made[name].parameters.values()]
+        assert defaults == [one for one in has if one is not inspect.Parameter.empty], name
+        assert node.returns is not None

@@ -18,9 +18,6 @@ from mnemo.web.routes.sessions import Opened, Status, status_of
 
 router = APIRouter(prefix="/v1")
 
-LEFT_OUT = {"inspection.jobs": {"__all__": {"owner", "token"}}}
-"""Fields of answers that are of no use elsewhere: who holds a job's lease."""
-
 
 def _started(given: dict[str, Any]) -> dict[str, Any]:
     """``auto_commit`` as the setting that it is."""
@@ -130,7 +127,6 @@ for one in OPERATIONS.values():
             methods=[one.method],
             name=one.name,
             response_model=answer,
-            response_model_exclude=LEFT_OUT.get(one.name),
             status_code=200 if answer else 204,
             tags=[one.owner.partition(".")[0] or "repository"],
             summary=one.summary,
