@@ -32,7 +32,7 @@ from mnemo.index.segments import (
     packed,
     unpacked,
 )
-from mnemo.runtime.clock import Breather
+from mnemo.runtime.clock import Breather, breathed
 from mnemo.values.feed import FeedCursor
 from mnemo.values.graph import Intent, Node
 from mnemo.values.steps import PARTS
@@ -137,7 +137,8 @@ def shed(corpus: Corpus, large: Sequence[Sealed], alone: Iterable[str], until: F
     batch = _steps(corpus, numbers, until, replace(until, step=_LAST))
     rows, owners, passages = steps.view().vectors_of(numbers)
     known = {}
-    for row, number, passage in zip(rows, owners.tolist(), passages.tolist(), strict=True):
+    pairs = zip(rows, owners.tolist(), passages.tolist(), strict=True)
+    for row, number, passage in breathed(pairs):
         side = PARTS[int(steps.columns["acted"].view()[number])]
         known[passage_key(f"{steps.ids[number]}/{side}", passage)] = row
     corpus.renew_steps([one.centre for one in large])
@@ -330,7 +331,7 @@ def _restore_steps(corpus: Corpus, batch: Batch) -> None:
     columns |= {name: np.full(len(batch), value) for name, value in _OF_SIDES.items()}
     columns["last"] = columns["first"]
     added = _appended(steps, replace(batch, columns=columns))
-    for (number, id), side in zip(added, columns["acted"].tolist(), strict=True):
+    for (number, id), side in breathed(zip(added, columns["acted"].tolist(), strict=True)):
         for step in steps.repeats.get(id, ()):
             steps.join(step, [number])
         for behind in corpus.behind.values():

@@ -32,7 +32,7 @@ from mnemo.index.large import LargeView, Sealed
 from mnemo.index.lexicon import Lexicon
 from mnemo.index.owed import Debt, Group, Owed
 from mnemo.index.segments import Chain
-from mnemo.runtime.clock import Breather
+from mnemo.runtime.clock import Breather, breathed
 from mnemo.runtime.text import fold
 from mnemo.values.changeset import Revision
 from mnemo.values.graph import Intent, Node, NodeType, Vector
@@ -469,7 +469,7 @@ class Corpus:
 
     def add_vectors(self, vectors: Mapping[str, Vector]) -> set[str]:
         """Give documents their vectors, by key; give the keys that none waited for."""
-        debts = {key: self.owed.take(key) for key in vectors}
+        debts = {key: self.owed.take(key) for key in breathed(vectors)}
         found: defaultdict[Group, list[tuple[int, int, Vector]]] = defaultdict(list)
         for key, debt in debts.items():
             if debt is not None:

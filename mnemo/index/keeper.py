@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from mnemo.index.segments import (
     unpacked,
 )
 from mnemo.runtime.tasks import Places, Threads, from_thread
+from mnemo.runtime.traffic import traffic
 from mnemo.values.feed import FeedCursor
 
 log = logging.getLogger("mnemo")
@@ -155,8 +156,8 @@ class Keeper:
     ) -> bool:
         """
         Keep what *held*, which has come to where *at* says, has read and is not kept, if it is
-        enough; no more once that is ``None``. False: others have kept what it holds in another way,
-        it is to be made anew.
+        enough, in portions beside writes; no more once that is ``None``. False: others have kept
+        what it holds in another way, it is to be made anew.
 
         *Raises* ``StoreError``. *Cancellation*: safe.
         """
@@ -167,23 +168,28 @@ class Keeper:
         ) -> tuple[int, at_rest.Made | None]:
             return at_rest.segment(held.corpus, chain, kept, cursor, reading=self._reading, **known)
 
-        async with lock:
-            if (cursor := at()) is None:
-                return True
-            if not await self.keep_large(held, cursor, repo, threads):
-                return False
+        async def portion(work: Callable[..., Awaitable[bool]]) -> bool | None:
+            async with traffic().beside(), lock:
+                return None if (cursor := at()) is None else await work(held, cursor, threads)
+
+        follows = await portion(self.follow)
+        while follows and await portion(partial(self._keep_one, repo=repo)):
+            pass
+        if not (follows and (follows := await portion(self.follow))):
+            return follows is None
         for chain in CHAINS:
             while held.is_enough(chain):
-                kept = await self.segments.kept(chain)
-                async with lock:
-                    if (cursor := at()) is None:
-                        return True
-                    if chain == "steps" and _large(kept) != held.listed:
-                        break  # What is held lies behind others: see there first.
-                    new, made = await threads.run(small, chain, kept, cursor)
-                held.sealed[chain] = held.corpus.count_of(chain) - new
-                if made is None or not await self.segments.put(*made):
-                    break
+                async with traffic().beside():
+                    kept = await self.segments.kept(chain)
+                    async with lock:
+                        if (cursor := at()) is None:
+                            return True
+                        if chain == "steps" and _large(kept) != held.listed:
+                            break  # What is held lies behind others: see there first.
+                        new, made = await threads.run(small, chain, kept, cursor)
+                    held.sealed[chain] = held.corpus.count_of(chain) - new
+                    if made is None or not await self.segments.put(*made):
+                        break
         return True
 
     async def keep_large(self, held: Held, cursor: FeedCursor, repo: int, threads: Threads) -> bool:
@@ -193,15 +199,21 @@ class Keeper:
         """
         if not await self.follow(held, cursor, threads):
             return False
+        while await self._keep_one(held, cursor, threads, repo=repo):
+            pass
+        return await self.follow(held, cursor, threads)
+
+    async def _keep_one(
+        self, held: Held, cursor: FeedCursor, threads: Threads, *, repo: int
+    ) -> bool:
+        """Make a large segment of what follows on those that are kept, if there is enough."""
+        stay = _large(await self.segments.kept("steps"))
+        if not at_rest.lies_between(held.end, _end(stay), cursor):
+            return False  # What *held* holds in them is in memory no more.
         known = {"repo": repo, "tongues": tuple(held.tongues), "reading": self._large_reading}
-        stay = held.listed
-        while True:
-            large = partial(at_rest.large_segment, held.corpus, stay, cursor, held.refused, **known)
-            made = await threads.run(large)
-            if made is None or not await self.segments.put(*made, large=True):
-                break
-            stay = _large(await self.segments.kept("steps"))
-        return stay == held.listed or await self.follow(held, cursor, threads)
+        large = partial(at_rest.large_segment, held.corpus, stay, cursor, held.refused, **known)
+        made = await threads.run(large)
+        return made is not None and await self.segments.put(*made, large=True)
 
     async def follow(self, held: Held, cursor: FeedCursor, threads: Threads) -> bool:
         """
@@ -213,14 +225,17 @@ class Keeper:
         listed = _large(await self.segments.kept("steps"))
         if listed == held.listed:
             return True
-        end = listed[-1].until if listed else FeedCursor()
-        if not at_rest.lies_between(held.end, end, cursor):
+        if not at_rest.lies_between(held.end, _end(listed), cursor):
             return False
         large = await self._opened(listed, held, threads)
         if len(large) < len(listed):
             return False
         await threads.run(self._set, held, large, listed)
         return True
+
+
+def _end(large: Sequence[Kept]) -> FeedCursor:
+    return large[-1].until if large else FeedCursor()
 
 
 def _large(kept: Iterable[Kept]) -> tuple[Kept, ...]:

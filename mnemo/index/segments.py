@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.words import ANALYSER
+from mnemo.runtime.clock import breathed
 from mnemo.store.engine import OfRepository, compute
 from mnemo.store.rows import UNDECODABLE, Rows, chunks, repo_row
 from mnemo.store.tables import NODES
@@ -234,7 +235,7 @@ Places: TypeAlias = NDArray[np.int64]
 
 def hashes(names: Iterable[str]) -> NDArray[np.uint64]:
     """Stable hashes, by which a segment finds names."""
-    digests = (blake2b(_encoded(name), digest_size=8).digest() for name in names)
+    digests = (blake2b(_encoded(name), digest_size=8).digest() for name in breathed(names))
     return np.frombuffer(b"".join(digests), "<u8")
 
 
@@ -342,7 +343,7 @@ def packed(head: Head, batches: Batches, *, findable: bool = False) -> bytes:
         return [array.dtype.str, *array.shape]
 
     def put_names(names: Iterable[str], found: bool) -> list[Any]:
-        encoded = [_encoded(name) for name in names]
+        encoded = [_encoded(name) for name in breathed(names)]
         begins = narrowed(np.cumsum([0, *map(len, encoded)]))
         arrays = [begins, np.frombuffer(b"".join(encoded), np.uint8)]
         return [put(array) for array in (*arrays, *(_ordered(names) if found else ()))]
@@ -630,7 +631,7 @@ def put_segment(
 
 def marks_of(names: Iterable[str]) -> NDArray[np.uint32]:
     """What names are looked for by, ascending; others may have the same."""
-    sums = (zlib.crc32(name.encode("utf-8", "surrogatepass")) for name in names)
+    sums = (zlib.crc32(name.encode("utf-8", "surrogatepass")) for name in breathed(names))
     return np.unique(np.fromiter(sums, np.uint32))
 
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import anyio
+
+T = TypeVar("T")
 
 
 class SystemClock:
@@ -94,6 +97,14 @@ class Breather:
         if time.perf_counter() >= self._next:
             time.sleep(PAUSE_S)
             self._next = time.perf_counter() + SLICE_S
+
+
+def breathed(items: Iterable[T]) -> Iterator[T]:
+    """Each of *items*, as a ``Breather`` breathes."""
+    breather = Breather()
+    for item in items:
+        yield item
+        breather.breathe()
 
 
 MAX_DEBT_MINUTES = 5

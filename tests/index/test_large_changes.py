@@ -19,6 +19,7 @@ from mnemo import StoreError
 from mnemo.index import at_rest, erased, keeper, segments
 from mnemo.index.held import NOTHING
 from mnemo.index.large import LargeView, _Metadata
+from mnemo.runtime.traffic import CALM_WRITES, traffic
 from mnemo.testing import HashingEmbedder
 from mnemo.values.filters import Where
 
@@ -227,6 +228,35 @@ async def test_who_seals_does_not_go_on_with_what_was_replaced(place, monkeypatc
         assert not holding(place, b"quagga")
         await same_as_in_memory(index, memory)
         await same_as_in_memory(index_of(memory, kept=True), memory)
+
+
+@pytest.mark.usefixtures("many")
+async def test_who_seals_rests_where_others_write(place, monkeypatch):
+    """After each segment, large ones and others, and answers meanwhile."""
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 30)
+        index, rested, kept = index_of(memory, kept=True), list[int](), list[int]()
+        await index.embed_waiting()
+        put, sleep = segments.StoredSegments.put, anyio.sleep
+
+        async def busy(*args: Any, large: bool = False) -> bool:
+            for _ in range(CALM_WRITES + 1):
+                traffic().passed()
+            kept.append(large)
+            return await put(*args, large=large)
+
+        async def rest(seconds: float) -> None:
+            if seconds and index._sealing.taken:
+                rested.append(len(kept))
+                assert len(await ids_of(index)) == 30
+            await sleep(0)
+
+        monkeypatch.setattr(segments.StoredSegments, "put", busy)
+        monkeypatch.setattr(anyio, "sleep", rest)
+        await index.seal()
+        assert kept.count(True) >= 2
+        assert kept.count(False) == 1
+        assert rested == [*range(1, len(kept) + 1)]
 
 
 @pytest.mark.usefixtures("many")
