@@ -41,7 +41,8 @@ def _shape(kind: type, **replaced: Any) -> type[BaseModel]:
     hints = typing.get_type_hints(kind, include_extras=True) | replaced
     declared = {f.name: f for f in dataclasses.fields(kind) if f.name not in LEFT_OUT}
     fields: dict[str, Any] = {name: (hints[name], _default(f)) for name, f in declared.items()}
-    fields |= {name: (type, "") for name, type in replaced.items() if name not in declared}
+    added = {name: type for name, type in replaced.items() if name not in declared}
+    fields |= {name: (type, (typing.get_origin(type) or type)()) for name, type in added.items()}
     config = ConfigDict(from_attributes=True, title=kind.__name__)
     made: type[BaseModel] = create_model(f"{kind.__name__}Shape", __config__=config, **fields)
     _KINDS[made] = kind
@@ -73,6 +74,8 @@ RecallShape = _shape(
     mnemo.RecallResult,
     candidates=list[_shape(mnemo.Candidate, node=_FOUND)],  # type: ignore[misc]
     notes=_shape(mnemo.NoteRecall) | None,
+    text=str,
+    citations=tuple[int, ...],
 )
 StepShape = _shape(mnemo.Step, annotation=_shape(Annotation) | None)
 ViewShape = _shape(mnemo.MessageView, text=str)

@@ -24,6 +24,7 @@ import mnemo
 from mnemo.context.eviction import Snapshots
 from mnemo.context.goals import Goals, Pins
 from mnemo.exchange import SHAPES
+from mnemo.repository.recalling import MOST_QUESTIONS
 from mnemo.runtime.validation import MOST_AT_ONCE
 
 __all__ = ["OPERATIONS", "Operation", "Parameter", "Right", "described"]
@@ -49,6 +50,7 @@ SURFACES = """
 remember                    write  POST    /remember                 remember
 recall                      read   POST    /recall                   recall
 recall_in_context           read   POST    /recall_in_context
+recall_many                 read   POST    /recall_many
 search                      read   POST    /search                   search_messages
 view                        read   GET     /view                     view_messages
 memories                    read   POST    /memories/list            list_memories
@@ -117,6 +119,19 @@ DEFAULTS: dict[str, tuple[Any, str]] = {
 }
 """Defaults over HTTP that are not the method's, and why; ``limit`` where the method has none."""
 
+_PROMPT: dict[str, tuple[Any, Any, str]] = {
+    "budget_tokens": (
+        Annotated[int | None, Field(ge=0, le=10_000_000)],
+        None,
+        "Tokens of `text`, at most; null: a line for each candidate.",
+    ),
+    "style": (
+        Literal["compact", "full"],
+        "compact",
+        "Of `text`: a line per memory, or facts, instructions and episodes apart.",
+    ),
+    "order": (Literal["relevance", "time"], "relevance", "Of `text`: best or oldest first."),
+}
 ADDED: dict[str, dict[str, tuple[Any, Any, str]]] = {
     "start_session": {
         "auto_commit": (
@@ -125,6 +140,7 @@ ADDED: dict[str, dict[str, tuple[Any, Any, str]]] = {
             "Commit finished trajectories in the background; null: as the service is configured.",
         )
     },
+    **dict.fromkeys(("recall", "recall_in_context", "recall_many"), _PROMPT),
     "conversation.append": {
         "remember": (bool, False, "Have facts extracted in the background from these messages.")
     },
@@ -169,6 +185,7 @@ _SENT_AS: dict[str, Any] = {
     "content": _Text | Annotated[list[_Text], Many],
     "messages": Annotated[list[JsonObject], Many],
     "mode": Literal["semantic", "procedural", "episodic", "mixed"] | None,
+    "queries": Annotated[list[str], Field(max_length=MOST_QUESTIONS)],
     "states": Annotated[list[mnemo.SessionState], Field(max_length=5)],
 }
 """Parameters whose types say less, or more, than JSON's."""

@@ -387,6 +387,7 @@ Order: TypeAlias = Literal["relevance", "time"]
 
 _CITATION = re.compile(r"\[(?=\d+\])")
 """The beginning of what reads as a citation; in stored text it is escaped."""
+_AT_THE_END = re.compile(r"\[(\d+)\]$", re.MULTILINE)
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _CONDITIONAL = re.compile(
     r"(?:when(?:ever)?|if|after|before|while|once|unless|until|in case|as (?:soon|long) as"
@@ -453,6 +454,11 @@ def _entries(candidates: Sequence[Candidate], style: Style, order: Order) -> lis
         place = _place(candidate, rank, style, order)
         entries.setdefault(line, _Entry(candidate, rank, place, *texts))
     return list(entries.values())
+
+
+def cited_in(text: str) -> tuple[int, ...]:
+    """The numbers of the citations in a text of ``as_text``, in their order."""
+    return tuple(map(int, _AT_THE_END.findall(text)))
 
 
 def line_tokens(candidates: Sequence[Candidate], count: Count) -> tuple[int, ...]:

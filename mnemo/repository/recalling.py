@@ -6,16 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import anyio
+
 from mnemo.recall.keyword import SearchHit, search
 from mnemo.recall.pipeline import Recall
 from mnemo.recall.recall_log import RecallLog
+from mnemo.recall.request import checked_query
 from mnemo.recall.result import RecallResult
 from mnemo.recall.view import MessageView
 from mnemo.repository.memories import Page
 from mnemo.repository.parts import RepositoryParts
 from mnemo.repository.sessions import RepositorySessions
+from mnemo.runtime.validation import every
 from mnemo.session.session import Session
 from mnemo.values.recalls import RecallRecord
+
+MOST_QUESTIONS = 64
+"""Of one ``recall_many``, at most."""
 
 
 class RecallCalls:
@@ -140,6 +147,58 @@ class RecallCalls:
             min_score=min_score, min_confidence=min_confidence,
             context=self._sessions.context(session),
         )  # fmt: skip
+
+    async def recall_many(
+        self,
+        queries: Sequence[str],
+        *,
+        k: int = 10,
+        mode: str | None = None,
+        max_hops: int = 2,
+        reason: bool | None = None,
+        use_model: bool | None = None,
+        where: Mapping[str, Any] | None = None,
+        session_id: str | None = None,
+        thread_id: str | None = None,
+        actor: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        types: Sequence[str] | None = None,
+        min_score: float = 0.0,
+        min_confidence: float = 0.0,
+        explain: bool = False,
+        notes: bool = False,
+    ) -> list[RecallResult]:
+        """
+        ``recall`` of several questions, in their order; those that ask a model do so side by side.
+
+        Args:
+            queries: At most 64 questions; the others as of ``recall``.
+
+        Raises:
+            ValueError: A blank query, more than 64, or an argument out of range; none is answered.
+            ConfigError: A chat model is to plan, and there is none.
+            RecallFailed: As ``recall``, for one of them. *Cancellation*: safe.
+        """
+        self._check_usable()
+        asked = [*map(checked_query, every("queries", queries, MOST_QUESTIONS))]
+        found: dict[int, RecallResult] = {}
+
+        async def answer(number: int, query: str) -> None:
+            found[number] = await self._recall.recall(
+                query, k=k, mode=mode, max_hops=max_hops, reason=reason,
+                use_model=use_model, where=where, session_id=session_id, thread_id=thread_id,
+                actor=actor, since=since, until=until, types=types, explain=explain, notes=notes,
+                min_score=min_score, min_confidence=min_confidence,
+            )  # fmt: skip
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                for number, query in enumerate(asked):
+                    tasks.start_soon(answer, number, query)
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [found[number] for number in range(len(asked))]
 
     async def recalls(self, *, limit: int = 100, after: str | None = None) -> Page[RecallRecord]:
         """

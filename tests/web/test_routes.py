@@ -184,3 +184,51 @@ async def test_a_large_body_is_refused(client):
     for content in (sent, pieces()):
         answer = await client.post("/v1/remember", content=content, headers=kind)
         assert (answer.status_code, answer.json()["reason"]) == (413, "content_too_large")
+
+
+async def test_a_recall_has_its_prompt_text_and_the_numbers_of_its_citations(client):
+    """Within the budget, in the style and order that were asked for; a number is a candidate's."""
+    said = ["I sail to the pier.", "The pier is closed on Monday.", "A boat lies at the pier."]
+    for day, text in enumerate(said, 1):
+        body = {"content": text, "actor": "Ada", "at": f"2026-03-0{day}T12:00:00Z"}
+        await client.post("/v1/remember?repo=a", json=body)
+    asked = {"query": "What is at the pier?"}
+    whole = (await client.post("/v1/recall?repo=a", json=asked)).json()
+    assert whole["citations"] == [1, 2, 3]
+    lines = whole["text"].splitlines()
+    for number, line in zip(whole["citations"], lines, strict=True):
+        assert line.endswith(f"[{number}]")
+        assert whole["candidates"][number - 1]["sources"][0]["text"] in line
+    ranks = {one["sources"][0]["text"]: n for n, one in enumerate(whole["candidates"], 1)}
+    more = {"order": "time", "style": "full"}
+    sorted_by_time = (await client.post("/v1/recall?repo=a", json=asked | more)).json()
+    assert sorted_by_time["citations"] == [ranks[text] for text in said]
+    assert "Ada, " in sorted_by_time["text"]
+    short = (await client.post("/v1/recall?repo=a", json=asked | {"budget_tokens": 20})).json()
+    assert short["citations"] == [1]
+    assert len(short["candidates"]) == 3
+    none = (await client.post("/v1/recall?repo=a", json=asked | {"budget_tokens": 0})).json()
+    assert (none["text"], none["citations"]) == ("", [])
+    for wrong in ({"budget_tokens": -1}, {"style": "long"}, {"order": "size"}):
+        assert (await client.post("/v1/recall?repo=a", json=asked | wrong)).status_code == 422
+
+
+async def test_several_questions_are_answered_by_one_request(client):
+    """In their order, each with its text; more than 64, and a blank one, are refused."""
+    await client.post("/v1/remember?repo=a", json={"content": ["I sail.", "The kettle boils."]})
+    asked = {"queries": ["kettle?", "Who sails?"], "k": 1, "style": "full"}
+    answer = await client.post("/v1/recall_many?repo=a", json=asked)
+    assert [one["citations"] for one in answer.json()] == [[1], [1]]
+    assert ["kettle" in one["text"] for one in answer.json()] == [True, False]
+    assert (await client.post("/v1/recall_many?repo=a", json={"queries": []})).json() == []
+    for wrong in (["x"] * 65, ["kettle?", " "]):
+        refused = await client.post("/v1/recall_many?repo=a", json={"queries": wrong})
+        assert refused.status_code == 422
+
+
+async def test_the_recall_log_is_read_by_pages(client):
+    """It is off by default, and then empty."""
+    await client.post("/v1/remember?repo=a", json={"content": "I sail."})
+    await client.post("/v1/recall?repo=a", json={"query": "Who sails?"})
+    page = await client.get("/v1/recalls", params={"repo": "a", "limit": 2})
+    assert page.json() == {"items": [], "next": None}

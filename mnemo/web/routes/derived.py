@@ -11,8 +11,9 @@ from fastapi import Body as Sent
 from pydantic import BaseModel, Field, create_model
 
 import mnemo
-from mnemo.exchange import ViewShape
+from mnemo.exchange import RecallShape, ViewShape
 from mnemo.operations import OPERATIONS, Operation, Parameter
+from mnemo.recall.result import cited_in
 from mnemo.web.access import Body, Id, Memory_, Readable, Writable
 from mnemo.web.routes.sessions import Opened, Status, status_of
 
@@ -26,16 +27,36 @@ def _started(given: dict[str, Any]) -> dict[str, Any]:
     return given | {"config": config}
 
 
-def _with_text(found: mnemo.MessageView) -> Any:
+def _prompted(given: dict[str, Any]) -> dict[str, Any]:
+    """What only says how the answer is put into text is no argument of the call."""
+    return {name: value for name, value in given.items() if name not in _TEXT}
+
+
+def _with_text(found: mnemo.MessageView, _: Any) -> Any:
     return ViewShape.model_validate(found).model_copy(update={"text": found.as_text()})
 
 
-def _same(value: Any) -> Any:
-    return value
+def _with_prompt(found: mnemo.RecallResult, given: dict[str, Any]) -> Any:
+    text = found.as_text(**{name: given[name] for name in _TEXT})
+    told = {"text": text, "citations": cited_in(text)}
+    return RecallShape.model_validate(found).model_copy(update=told)
 
 
-GIVEN: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"start_session": _started}
-FOUND: dict[str, Callable[[Any], Any]] = {"view": _with_text}
+def _with_prompts(found: list[mnemo.RecallResult], given: dict[str, Any]) -> Any:
+    return [_with_prompt(one, given) for one in found]
+
+
+_TEXT = ("budget_tokens", "style", "order")
+_RECALLS = ("recall", "recall_in_context", "recall_many")
+GIVEN: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "start_session": _started,
+    **dict.fromkeys(_RECALLS, _prompted),
+}
+FOUND: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
+    "view": _with_text,
+    **dict.fromkeys(_RECALLS, _with_prompt),
+    "recall_many": _with_prompts,
+}
 
 
 def _answer(operation: Operation) -> Any:
@@ -93,15 +114,15 @@ def endpoint_of(operation: Operation) -> Callable[..., Any]:
     """A function that FastAPI makes a route of."""
     kind = _body(operation)
     names = list(kind.model_fields) if kind else []
-    prepared: Callable[[Any], Any] = GIVEN.get(operation.name, _same)
-    shown: Callable[[Any], Any] = FOUND.get(operation.name, _same)
+    prepared, shown = GIVEN.get(operation.name, dict), FOUND.get(operation.name)
     answers_status = _answer(operation) is Status
 
     async def endpoint(
         *, repo: Any, session: Any = None, thread: Any = None, memory: Any = None,
         body: Any = None, **asked: Any,
     ) -> Any:  # fmt: skip
-        given = prepared(asked | {name: getattr(body, name) for name in names})
+        whole = asked | {name: getattr(body, name) for name in names}
+        given = prepared({**whole})
         target = session
         if thread is not None:
             target = repo.conversation(thread, remember=given.pop("remember", False))
@@ -110,7 +131,7 @@ def endpoint_of(operation: Operation) -> Callable[..., Any]:
         found = await operation.call(target, given)
         if answers_status:
             return await status_of(memory, repo, (session or found).id)
-        return shown(found)
+        return shown(found, whole) if shown else found
 
     taken = list(_taken(operation, kind))
     endpoint.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
