@@ -120,11 +120,7 @@ DEFAULTS: dict[str, tuple[Any, str]] = {
 """Defaults over HTTP that are not the method's, and why; ``limit`` where the method has none."""
 
 _PROMPT: dict[str, tuple[Any, Any, str]] = {
-    "budget_tokens": (
-        Annotated[int | None, Field(ge=0, le=10_000_000)],
-        None,
-        "Tokens of `text`, at most; null: a line for each candidate.",
-    ),
+    "budget_tokens": (int | None, None, "Tokens of `text`, at most; null: all that was found."),
     "style": (
         Literal["compact", "full"],
         "compact",
@@ -140,7 +136,9 @@ ADDED: dict[str, dict[str, tuple[Any, Any, str]]] = {
             "Commit finished trajectories in the background; null: as the service is configured.",
         )
     },
-    **dict.fromkeys(("recall", "recall_in_context", "recall_many"), _PROMPT),
+    "recall": _PROMPT,
+    "recall_in_context": _PROMPT,
+    "recall_many": _PROMPT,
     "conversation.append": {
         "remember": (bool, False, "Have facts extracted in the background from these messages.")
     },
@@ -324,7 +322,7 @@ class Operation:
         for name, one in [*self.signature.parameters.items()][1:]:
             if name in added:
                 kind, default, text = added[name]
-                yield Parameter(name, kind, default, text, None)
+                yield Parameter(name, self._bounded(name, kind), default, text, None)
                 continue
             kind = _SENT_AS.get(name) or _sent(self.hints[name])
             default = ... if one.default is one.empty else one.default

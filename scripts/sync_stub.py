@@ -117,6 +117,7 @@ class RemoteStub(Stub):
     module = "remote"
     used: ClassVar = {
         "Any": "from typing import Any",
+        "Literal": "from typing import Literal",
         "Operation": "from mnemo.operations import Operation",
         "RemoteSession": "from mnemo.client import RemoteSession",
     }
@@ -166,7 +167,8 @@ class RemoteStub(Stub):
         ]
         for name, table in _pairs(self._tables["ADDED"]):
             if ast.literal_eval(name) == path:
-                for one, added in _pairs(table):
+                shared = self._tables.get(ast.unparse(table), table)
+                for one, added in _pairs(shared):
                     kind, default, _ = added.elts  # type: ignore[attr-defined]
                     kept.append((ast.arg(ast.literal_eval(one), kind), default))
         args.kwonlyargs = [one for one, _ in kept]
