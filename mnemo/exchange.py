@@ -44,7 +44,9 @@ def _shape(kind: type, **replaced: Any) -> type[BaseModel]:
     added = {name: type for name, type in replaced.items() if name not in declared}
     fields |= {name: (type, (typing.get_origin(type) or type)()) for name, type in added.items()}
     config = ConfigDict(from_attributes=True, title=kind.__name__)
-    made: type[BaseModel] = create_model(f"{kind.__name__}Shape", __config__=config, **fields)
+    made: type[BaseModel] = create_model(
+        kind.__name__, __config__=config, __doc__=kind.__doc__, **fields
+    )
     _KINDS[made] = kind
     return made
 

@@ -215,7 +215,7 @@ def described(doc: str | None, section: str) -> dict[str, str]:
     part = re.search(rf"^{section}:\n(.*?)(?=^\S|\Z)", inspect.cleandoc(doc or ""), re.M | re.S)
     texts: dict[str, str] = {}
     for names, text in re.findall(
-        r"^ {4}([\w, ]+): +(.*(?:\n {8}.*)*)", part[1] if part else "", re.M
+        r"^ {4}([\w, -]+): +(.*(?:\n {8}.*)*)", part[1] if part else "", re.M
     ):
         told = re.sub(r" ?\*Cancellation\*.*", "", " ".join(text.split()))
         texts |= dict.fromkeys(names.split(", "), told)
@@ -359,8 +359,12 @@ class Operation:
 
     @cached_property
     def reasons(self) -> frozenset[str]:
-        """Reasons of refusals that are this operation's own."""
-        return frozenset(_reasons(self.function))
+        """Reasons of refusals that are this operation's own; a session's are those of all its."""
+        of = [self.function]
+        if self.owner == "session":
+            of = [one.function for one in OPERATIONS.values() if one.owner == self.owner]
+            of.append(OPERATIONS["resume_session"].function)
+        return frozenset(reason for function in of for reason in _reasons(function))
 
 
 def reason_of(error: str) -> str:

@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 
 from mnemo import client, remote
 from mnemo.operations import ADDED, DEFAULTS, IN_PROCESS, OPERATIONS, OWNERS, SURFACES
+from mnemo.web import curves
 from mnemo.web.routes import ROUTERS
 
 LISTED = [row.split()[0] for row in SURFACES.strip().splitlines()]
@@ -18,6 +19,7 @@ HTTP_ALONE = {
     "caller": "tells what the token of a request permits; a library has no tokens",
     "conversation.derived": "goals, pins and snapshots in one answer, for the page",
     "conversation.history": "in parts, so that no answer is without bounds",
+    "curves": "what the service itself counted, for the page",
     "events": "a stream of server-sent events in place of an iterator",
     "graph": "a picture of a part of the graph, for the page",
     "healthz": "a balancer asks whether the process answers",
@@ -35,7 +37,7 @@ HTTP_ALONE = {
 
 def routes():
     """The routes of the service by name."""
-    found = [one for router in ROUTERS for one in router.routes]
+    found = [one for router in (*ROUTERS, curves.router) for one in router.routes]
     assert all(isinstance(one, APIRoute) for one in found)
     return {one.name: one for one in found}
 

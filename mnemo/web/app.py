@@ -29,6 +29,7 @@ from mnemo.exchange import adapter
 from mnemo.web import curves
 from mnemo.web.access import LONGEST_ID, OpenRepositories, Readable, Token, Visits, Writable, opened
 from mnemo.web.curves import Recorder
+from mnemo.web.document import completed
 from mnemo.web.gate import LOOPBACK, Gate, is_guarded
 from mnemo.web.live import Live
 from mnemo.web.metrics import Metrics
@@ -174,6 +175,14 @@ GZIP_LEVEL = 4
 """Of zlib: half the time of level 9 or less, for 5 % more bytes (S)."""
 
 
+class Application(FastAPI):
+    """FastAPI's, whose document is completed from the declarations of operations."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Make the document, once."""
+        return self.openapi_schema or completed(super().openapi())
+
+
 def web_app(
     memory: Mnemo,
     *,
@@ -193,7 +202,7 @@ def web_app(
         origins: Further origins (``https://example.org``) whose pages may call it (CORS).
         repositories: Bounds how many are open; default: 1,000, of one token 750.
     """
-    app = FastAPI(
+    app = Application(
         title="mnemo",
         version=__version__,
         summary="Durable memory for agents",

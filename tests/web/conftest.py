@@ -14,6 +14,7 @@ import anyio
 import httpx
 import pytest
 import pytest_asyncio
+from document_kit import has_a_declared_reason
 from inspector_kit import LIMIT_S, Inspector, chromium, inspected, served
 
 from mnemo import Mnemo
@@ -42,6 +43,7 @@ async def connect(memory: Mnemo) -> AsyncIterator[Connect]:
                 transport=httpx.ASGITransport(web_app(memory, tokens=known)),
                 base_url="http://127.0.0.1:8642",
                 headers={"authorization": f"Bearer {own}", **headers},
+                event_hooks={"response": [has_a_declared_reason]},
             )
             stack.push_async_callback(client.aclose)
             return client
