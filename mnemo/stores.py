@@ -210,8 +210,8 @@ class EngineStore:
         """Prolong the lease of *owner* on all its sessions. *Cancellation*: completes."""
         if not self.engine.is_read_only:
             time = self._lease_time
-            await self.engine.renewing(
-                lambda tx: job_rows.register(tx, owner, now=time(tx), lease_s=lease_s)
+            await self.engine.writing(
+                lambda tx: job_rows.register(tx, owner, now=time(tx), lease_s=lease_s), locks=OWNERS
             )
         if self.cache:
             await self.cache.renew()

@@ -55,7 +55,10 @@ out all others from a writer that names none.
 
 
 OWNERS: Locks = [("owner", "")]
-"""What a writer names that only changes who owns sessions: claims check that by themselves."""
+"""
+What a writer names that only changes who owns sessions: claims check that by themselves, and
+``tend`` does not wait for idleness anew.
+"""
 
 
 def session_lock(repo_id: str, session_id: str) -> tuple[str, str]:
@@ -186,10 +189,6 @@ class ManagedEngine(Engine, Protocol):
         """Where it keeps things, for messages; holds no password."""
 
     @property
-    def waiting(self) -> int:
-        """Writes that were handed over and whose callers are not told yet."""
-
-    @property
     def is_read_only(self) -> bool:
         """Whether it was opened, but may not be written."""
 
@@ -204,9 +203,6 @@ class ManagedEngine(Engine, Protocol):
 
     async def aclose(self) -> None:
         """Let what was handed over finish, then close. Idempotent. *Cancellation*: completes."""
-
-    async def renewing(self, work: Callable[[Tx], T]) -> T:
-        """Run *work* as ``writing`` does, but keep ``tend`` from waiting for idleness anew."""
 
     async def backup(self, path: Path) -> None:
         """Write a copy of one revision to a new file, while others write; see ``Mnemo.backup``."""
@@ -324,31 +320,24 @@ class GroupWriter(ABC):
         self._delivered = threading.Event()
         self._commit_s = 0.0
         self._thread = threading.Thread(target=self._serve, name="mnemo-writer", daemon=True)
-        self._waiting = 0
+        self.waiting = 0
+        """Units handed over whose callers are not told yet."""
         self.posted = 0
         """Units handed over so far."""
         self._room: list[anyio.Event] = []
-        self._closing = False
+        self.is_closed = False
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
-    @property
-    def waiting(self) -> int:
-        return self._waiting
-
-    @property
-    def is_closed(self) -> bool:
-        return self._closing
-
     # ── On the event loop ────────────────────────────────────────────────────────────
 
     def post(self, run: Bulk, payload: Any, done: Callable[[Any], None], locks: Locks = ()) -> None:
         """See ``Engine.post``."""
-        if self._closing:
+        if self.is_closed:
             raise StoreError("the store is closed: open the service again")
-        self._waiting += 1
+        self.waiting += 1
         self.posted += 1
         self._queue.put(Unit(run, payload, done, locks))
 
@@ -364,7 +353,7 @@ class GroupWriter(ABC):
 
     async def merge(self, run: Bulk, payload: Any, locks: Locks = ()) -> Any:
         """``post`` once there is room, and give the result. *Cancellation*: completes."""
-        while self._waiting >= self._limit and not self._closing:
+        while self.waiting >= self._limit and not self.is_closed:
             event = anyio.Event()
             self._room.append(event)
             await event.wait()
@@ -378,17 +367,17 @@ class GroupWriter(ABC):
 
     async def aclose(self) -> None:
         """Run what waits, checkpoint, close the connection, end the thread. Idempotent."""
-        if not self._closing:
-            self._closing = True
+        if not self.is_closed:
+            self.is_closed = True
             self._queue.put(None)
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join)
-            while self._waiting:
+            while self.waiting:
                 await anyio.lowlevel.checkpoint()
 
     def _deliver(self) -> None:
         units = [self._done.popleft() for _ in range(min(len(self._done), _MOST_PER_TURN))]
-        self._waiting -= len(units)
+        self.waiting -= len(units)
         for unit in units:
             try:
                 unit.done(unit.result)

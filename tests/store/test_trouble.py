@@ -143,6 +143,7 @@ async def test_the_queue_can_be_looked_at(kit):
     results: list[object] = []
     for n in range(3):
         kit.store.sessions("r").append("s", "s-1", draft(str(n)), kit.owner, results.append)
-    queued = kit.store.engine.waiting  # type: ignore[attr-defined]
+    writer = kit.store.engine._writer()  # type: ignore[attr-defined]
+    queued = writer.waiting
     await kit.append("last")
-    assert (queued, kit.store.engine.waiting, len(results)) == (3, 0, 3)  # type: ignore[attr-defined]
+    assert (queued, writer.waiting, len(results)) == (3, 0, 3)

@@ -95,9 +95,13 @@ class PostgresEngine:
     version = VERSION
     synchronous = "full"
     is_told = False
+    is_read_only = False
 
     def __init__(self, url: str, *, config: StoreConfig) -> None:
         self._address = Address.of(url)
+        self.place = self._address.shown
+        self.name = self._address.name
+        """Tells it from other stores, also of one database."""
         self._config = config
         self._writing: Writer | None = None
         self._pool: ConnectionPool[Connection] | None = None
@@ -123,9 +127,6 @@ class PostgresEngine:
     async def merging(self, work: Bulk, payload: Any, *, locks: Locks = ()) -> Any:
         return await self._opened().merge(work, payload, locks)
 
-    async def renewing(self, work: Callable[[Tx], T]) -> T:
-        return await self.writing(work, locks=OWNERS)
-
     def post(
         self, work: Bulk, payload: Any, done: Callable[[Any], None], *, locks: Locks = ()
     ) -> None:
@@ -145,24 +146,6 @@ class PostgresEngine:
         async with connected(staged) as connection:
             commits = Commits(self._connect, self._begin_write)
             yield _Staging(connection, commits, "" if self._is_pooled else self._begin_write)
-
-    @property
-    def place(self) -> str:
-        """Database and host, without the password."""
-        return self._address.shown
-
-    @property
-    def name(self) -> str:
-        """Tells it from other stores, also of one database."""
-        return self._address.name
-
-    @property
-    def waiting(self) -> int:
-        return self._writing.waiting if self._writing is not None else 0
-
-    @property
-    def is_read_only(self) -> bool:
-        return False
 
     async def open(self, enter: Callable[[Tx], None]) -> None:
         if self._writing is not None:

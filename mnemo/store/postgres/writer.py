@@ -279,8 +279,8 @@ class Writer(GroupWriter):
         return found
 
     def _moved(self, aside: _Aside) -> None:
-        self._waiting -= 1
-        aside._waiting += 1
+        self.waiting -= 1
+        aside.waiting += 1
 
     def through(self, aside: _Aside, units: Sequence[Unit]) -> None:
         """Units that were aside are written, or refused."""

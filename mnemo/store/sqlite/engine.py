@@ -19,7 +19,7 @@ import anyio.to_thread
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreCorrupt, StoreError, StoreReadOnly
 from mnemo.protocols import Clock
-from mnemo.store.engine import Bulk, GroupWriter, Locks, Unit, closed_on_error, refuse
+from mnemo.store.engine import OWNERS, Bulk, GroupWriter, Locks, Unit, closed_on_error, refuse
 from mnemo.store.rows import digests
 from mnemo.store.schema import VERSION
 from mnemo.store.sqlite.connection import (
@@ -65,6 +65,7 @@ class SqliteEngine:
 
     def __init__(self, path: Path | None, *, config: StoreConfig, clock: Clock) -> None:
         self._path = path
+        self.place = "memory:" if path is None else str(path)
         self._config = config
         self._writing: Writer | None = None
         self._reading: Readers | None = None
@@ -79,14 +80,11 @@ class SqliteEngine:
         return await self._readers().read(work)
 
     async def writing(self, work: Callable[[Tx], T], *, locks: Locks = ()) -> T:
+        self._renewals += locks is OWNERS
         return await self._writer().run(work)
 
     async def merging(self, work: Bulk, payload: Any, *, locks: Locks = ()) -> Any:
         return await self._writer().merge(work, payload)
-
-    async def renewing(self, work: Callable[[Tx], T]) -> T:
-        self._renewals += 1
-        return await self._writer().run(work)
 
     def post(
         self, work: Bulk, payload: Any, done: Callable[[Any], None], *, locks: Locks = ()
@@ -107,10 +105,6 @@ class SqliteEngine:
             finally:
                 with anyio.CancelScope(shield=True):
                     await writer.run_outside(_detach)
-
-    @property
-    def waiting(self) -> int:
-        return self._writing.waiting if self._writing is not None else 0
 
     @property
     def is_read_only(self) -> bool:
@@ -210,10 +204,6 @@ class SqliteEngine:
             # Open connections still read the deleted file, and in it what was refused.
             self._writing.refuse_lost()
         return self._reading
-
-    @property
-    def place(self) -> str:
-        return "memory:" if self._path is None else str(self._path)
 
     # ── Opening, in a worker thread ──────────────────────────────────────────────────
 
