@@ -50,6 +50,7 @@ from mnemo.store.engine import (
 )
 from mnemo.store.postgres.caches import CacheLease
 from mnemo.store.rows import digests, repo_row
+from mnemo.store.schema import VERSION
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.jobs import JobKind, JobLevels
@@ -241,7 +242,7 @@ class EngineStore:
         return StoreReport(
             problems=tuple(problems),
             counts=counts,
-            schema_version=self.engine.version,
+            schema_version=VERSION,
             synchronous=self.engine.synchronous,
             repaired=tuple(repaired),
         )

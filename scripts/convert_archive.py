@@ -77,7 +77,7 @@ def _row(kind: Kind, said: dict[str, Any]) -> dict[str, Any]:
         said |= {"content": None, "blocks": said["content"]}
     said |= {"annotation": None} | (said.get("annotation") or {})
     row = {}
-    for column, type in zip(kind.columns, kind.types, strict=True):
+    for column, type in kind.types.items():
         names = (_CALLED.get(column), column, column.removesuffix("_id"))
         found = next((said[name] for name in names if name in said), None)
         name = "type" if column == "kind" else column

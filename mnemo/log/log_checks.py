@@ -204,7 +204,7 @@ _PARTLY = " OR ".join(
     f"({column} IS NULL) <> (subgoal IS NULL)"
     if type.endswith("NOT NULL")
     else f"({column} IS NOT NULL AND subgoal IS NULL)"
-    for column, type in zip(ANNOTATIONS.columns, ANNOTATIONS.types, strict=True)
+    for column, type in ANNOTATIONS.types.items()
 )
 
 STAGED: tuple[StagedRule, ...] = (

@@ -169,7 +169,7 @@ _COLUMNS: dict[str, dict[str, str]] = {
     # ``n`` counts up from 1 in each table: the places that numbers of the store follow.
     **{
         kind.table.name: {"n": "$place", "line": "INTEGER"}
-        | {c: t.split()[0] for c, t in zip(kind.columns, kind.types, strict=True)}
+        | {c: t.split()[0] for c, t in kind.types.items()}
         | _FOUND_BY.get(kind.name, {})
         for kind in KINDS.values()
     },

@@ -69,7 +69,7 @@ class Kind:
         said: Of columns that are not said as they are stored, how they are said.
         more: Columns that the table's entity does not know: the type, and what judges them.
 
-    *columns*: All that a line says, owners first; *types* likewise.
+    *types*: All columns that a line says, owners first, as DDL; *columns*: their names.
     """
 
     def __init__(
@@ -89,16 +89,13 @@ class Kind:
         self.name, self.table, self.more = name, table, more or {}
         given = [c for c in table.parents if c in _OWNERS] if owners is None else owners
         self.owners = {column: _OWNERS[column] for column in given}
-        self.columns = (*self.owners, *table.columns, *self.more)
-        self.types = (
-            *("TEXT NOT NULL" for _ in self.owners),
-            *table.types,
-            *(type for type, _ in self.more.values()),
-        )
+        self.types = dict.fromkeys(self.owners, "TEXT NOT NULL") | table.types
+        self.types |= {column: type for column, (type, _) in self.more.items()}
+        self.columns = tuple(self.types)
         rules = table.judges | {column: rule for column, (_, rule) in self.more.items() if rule}
         rules |= dict.fromkeys(self.owners, exact_text)
         self._judges = [(n, rules[c]) for n, c in enumerate(self.columns) if c in rules]
-        self._blobs = [n for n, type in enumerate(self.types) if type.startswith("BLOB")]
+        self._blobs = [n for n, type in enumerate(self.types.values()) if type.startswith("BLOB")]
         self._names = tuple("type" if c == "kind" else c for c in self.columns)
         self._known = {"kind", *self._names}
         self._seen: set[tuple[type, ...]] = set()
@@ -190,7 +187,7 @@ class Kind:
                 raise ValueError(f"the vector has {len(row[1]) // 4} dimensions, not {dimensions}")
 
     def _check(self, shape: Sequence[type]) -> None:
-        for found, type, name in zip(shape, self.types, self._names, strict=True):
+        for found, type, name in zip(shape, self.types.values(), self._names, strict=True):
             allowed, wanted = _WANTED[LETTERS[type.split()[0]]]
             required = type.endswith("NOT NULL")
             if found not in allowed and (required or found is not NoneType):
@@ -203,7 +200,7 @@ class Kind:
 _FLAG = ("INTEGER NOT NULL", share)
 _ANNOTATION = {
     column: (type.split()[0], tables.ANNOTATIONS.judges.get(column))
-    for column, type in zip(tables.ANNOTATIONS.columns, tables.ANNOTATIONS.types, strict=True)
+    for column, type in tables.ANNOTATIONS.types.items()
 }
 
 _ALL = (

@@ -177,8 +177,6 @@ class Engine(Protocol):
 class ManagedEngine(Engine, Protocol):
     """An engine as its owner sees it: opened, looked after and closed."""
 
-    version: int
-    """The schema version that it reads and writes."""
     synchronous: str
     """How durable a write is when it returns, as in ``StoreConfig``; ``none`` in memory."""
     is_told: bool

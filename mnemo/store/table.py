@@ -114,7 +114,8 @@ class Table(Generic[T]):
 
     Attributes:
         parents: The repository's number, which every row names, and the *owners*.
-        columns: Every column of the entity's fields, but for the owners'; *types* likewise.
+        types: Every column of the entity's fields, but for the owners', as DDL.
+        columns: Their names.
         rows: Reads the ids of its owners (if there are any) and those columns, in that order;
             *words* says what they hold, as ``Rows`` takes it.
         checked: As of ``Entity``; ``None``: its fields fit each other whatever they are.
@@ -144,8 +145,8 @@ class Table(Generic[T]):
         named_by = [f for f in kept if f.name in entity.owners]
         own = [f for f in kept if f.name not in (*entity.owners, *without)]
         fields = sorted(own, key=lambda f: last.index(f.name) + 1 if f.name in last else 0)
-        self.columns = tuple(named.get(f.name, f.name) for f in fields)
-        self.types = [_sql(f) for f in fields]
+        self.types = {named.get(f.name, f.name): _sql(f) for f in fields}
+        self.columns = tuple(self.types)
         self.key = tuple(named.get(field, field) for field in entity.key)
         self.order = tuple(named.get(field, field) for field in entity.order)
         self._owners = getter(f.path for f in named_by)
@@ -203,7 +204,7 @@ class Table(Generic[T]):
         number, extra, constraint, rowid = self._ddl
         said = [number] if number else []
         said += [*(f"{parent} INTEGER NOT NULL" for parent in self.parents), *extra]
-        said += [f"{column} {type}" for column, type in zip(self.columns, self.types, strict=True)]
+        said += [f"{column} {type}" for column, type in self.types.items()]
         if constraint:
             said.append(f"{constraint} ({', '.join((*self.parents, *self.key))})")
         keyed = f"$keyed({self.number})" if number else ""

@@ -26,7 +26,7 @@ class _Messages(Table[StoredMessage]):
         self.read = self._compiled(StoredMessage.restored, content=found)
         self.rows = Rows(self.name, self.words, self.read, key=(0, self._names.index("id")))
         self.columns += ("blocks",)
-        self.types.append("TEXT")
+        self.types["blocks"] = "TEXT"
         self.judges["blocks"] = lambda text: exact_json(self.blocks(text))
 
     def values(self, value: StoredMessage) -> tuple[Any, ...]:
@@ -46,7 +46,7 @@ class _Steps(Table[Step]):
         """The place of the ordinal in a row."""
         more = {"ordinal": f"row[{self.ordinal}]", "annotation": "table.annotation(row)"}
         self.read = self._compiled(Step, **more)
-        words = " ".join(LETTERS[type.split()[0]] + "?" for type in ANNOTATIONS.types)
+        words = " ".join(LETTERS[type.split()[0]] + "?" for type in ANNOTATIONS.types.values())
         key = [self._names.index("node_id")]
         self.rows = Rows(self.name, f"{self.words} i {words}", self.read, key=key)
         self._index = self._names.index("index")
@@ -93,10 +93,7 @@ STEPS = _Steps(
         "recorded_at TEXT NOT NULL",
         "committed INTEGER NOT NULL DEFAULT 0",
         "gone INTEGER NOT NULL DEFAULT 0",
-        *(
-            f"{column} {type.split()[0]}"
-            for column, type in zip(ANNOTATIONS.columns, ANNOTATIONS.types, strict=True)
-        ),
+        *(f"{column} {type.split()[0]}" for column, type in ANNOTATIONS.types.items()),
     ),
     columns={"index": "idx", "thread_id": "thread", "message_id": "message"},
     without=("annotation",),

@@ -30,7 +30,6 @@ from mnemo.store.postgres.planner import analyse
 from mnemo.store.postgres.schema import PARTED, PARTITIONS, migrate
 from mnemo.store.postgres.scrub import is_clean, scrub
 from mnemo.store.postgres.writer import CommitInDoubt, Commits, Writer, locking
-from mnemo.store.schema import VERSION
 from mnemo.store.tx import Tx
 
 
@@ -92,7 +91,6 @@ _MAY_BE_IDLE = "SET LOCAL idle_in_transaction_session_timeout = 0"
 class PostgresEngine:
     """``ManagedEngine`` over a schema of a database; nothing connects before ``open``."""
 
-    version = VERSION
     synchronous = "full"
     is_told = False
     is_read_only = False

@@ -60,7 +60,6 @@ class SqliteEngine:
     connection; it ends with ``aclose``.
     """
 
-    version = VERSION
     is_told = False
 
     def __init__(self, path: Path | None, *, config: StoreConfig, clock: Clock) -> None:
