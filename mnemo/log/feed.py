@@ -25,10 +25,11 @@ from mnemo.values.vectors import SIDE_KEYS, SIDES, owner_of_vector
 
 T = TypeVar("T")
 
+_STEP = f"s.id, e.id, {tables.STEPS.of('t')}, t.ordinal"
+STEP_COLUMNS = f"{_STEP}, {tables.ANNOTATIONS.of('t')}"
+"""What ``STEPS.rows`` expects, of ``steps t``, ``episodes e``, ``sessions s``."""
 # Annotations are half of what is stored of a step.
-_UNANNOTATED = ", ".join(
-    ("s.id, e.id", tables.STEPS.of("t"), "t.ordinal", *("NULL" for _ in tables.ANNOTATIONS.columns))
-)
+_UNANNOTATED = f"{_STEP}{', NULL' * len(tables.ANNOTATIONS.columns)}"
 _FROM_STEPS = """
 SELECT {} FROM steps t
 JOIN episodes e ON e.no = t.episode AND $also e.repo = t.repo
@@ -56,9 +57,7 @@ SELECT {tables.MESSAGE_COLUMNS}, m.no, t.ttl_s FROM messages m
 $join threads t ON t.no = m.thread AND $also t.repo = m.repo
 WHERE m.repo = ? AND m.no IN $numbers
 """
-_STEPS_BY_NODE = (
-    _FROM_STEPS.format(tables.STEP_COLUMNS) + "WHERE t.repo = ? AND t.node_id IN $texts"
-)
+_STEPS_BY_NODE = _FROM_STEPS.format(STEP_COLUMNS) + "WHERE t.repo = ? AND t.node_id IN $texts"
 _CHANGED_NODES = """
 SELECT id, type, body, NULL, revision FROM nodes
 WHERE repo = ? AND revision > ? AND revision <= ? AND type NOT IN ('episodic', 'source')

@@ -17,11 +17,12 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
+    Sequence,
 )
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from itertools import chain, islice, repeat
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
@@ -49,7 +50,7 @@ from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.codec import decode_time
 from mnemo.values.fields import count, exact_text, positive
 from mnemo.values.lookup import lookup_keys
-from mnemo.values.messages import searchable_text
+from mnemo.values.messages import StoredMessage, searchable_text
 from mnemo.values.vectors import owner_of_vector
 
 _PAGE_ROWS, _PAGE_LINES = 500, 500
@@ -138,13 +139,8 @@ async def _batches(
     else:
         # A plain iterable may be a file: reading it is work for a thread.
         rest = iter(lines)
-
-        def read() -> Batch | None:
-            page = list(islice(rest, _PAGE_LINES))
-            return reader.batch(page) if page else None
-
-        while (batch := await threads.run(read)) is not None:
-            yield batch
+        while page := await threads.run(lambda: [*islice(rest, _PAGE_LINES)]):
+            yield await threads.run(reader.batch, page)
     reader.finish()
 
 
@@ -153,12 +149,22 @@ async def _batches(
 Batch = Mapping[str, list[tuple[Any, ...]]]
 """Rows by staged table."""
 
-_FOUND_BY = {
-    "message": {"text": "TEXT"},
-    "note": {"words": "TEXT"},
-    "vector": {"owner": "TEXT", "is_side": "INTEGER"},
+
+def _searched(row: Sequence[Any], message: StoredMessage) -> tuple[str]:
+    text = searchable_text(message, tools=True) if row[-1] else ""
+    if row[-1] and not text:
+        raise ValueError("it has nothing that could be searched for, but is said to be")
+    return (text,)
+
+
+_Found: TypeAlias = tuple[dict[str, str], Callable[[Sequence[Any], Any], tuple[Any, ...]]]
+_FOUND_BY: Mapping[str, _Found] = {
+    "message": ({"text": "TEXT"}, _searched),
+    "note": ({"words": "TEXT"}, lambda row, note: (note.words,)),
+    "vector": ({"owner": "TEXT", "is_side": "INTEGER"}, lambda row, _: owner_of_vector(row[0])),
 }
-"""Staged columns beside those of the line: what a record is found by; see ``_found_by``."""
+"""Staged columns beside those of the line: what a record is found by, of its row and value."""
+_BY_NOTHING: _Found = ({}, lambda row, value: ())
 _PARTS: Mapping[str, tuple[str, str, str, Callable[[Any], Iterable[str]]]] = {
     "node": ("keys", "node", "key", lookup_keys),
     "message": ("calls", "message", "call_id", lambda message: [c.id for c in message.tool_calls]),
@@ -170,7 +176,7 @@ _COLUMNS: dict[str, dict[str, str]] = {
     **{
         kind.table.name: {"n": "$place", "line": "INTEGER"}
         | {c: t.split()[0] for c, t in kind.types.items()}
-        | _FOUND_BY.get(kind.name, {})
+        | _FOUND_BY.get(kind.name, _BY_NOTHING)[0]
         for kind in KINDS.values()
     },
     **{table: {of: "INTEGER", column: "TEXT"} for table, of, column, _ in _PARTS.values()},
@@ -283,7 +289,7 @@ class LinesReader:
         try:
             row = kind.row(said)
             value = kind.value(row, self.head)
-            found = _found_by(kind, row, value)
+            found = _FOUND_BY.get(name, _BY_NOTHING)[1](row, value)
         except ValueError as error:
             raise self._wrong(str(error)) from None
         self._last[name] = place = self._last[name] + 1
@@ -328,21 +334,6 @@ def _judged(name: str, rule: Callable[[Any], object], value: Any) -> None:
         rule(value)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-
-
-def _found_by(kind: Kind, row: list[Any], value: Any) -> tuple[Any, ...]:
-    match kind.name:
-        case "message":
-            text = searchable_text(value, tools=True) if row[-1] else ""
-            if row[-1] and not text:
-                raise ValueError("it has nothing that could be searched for, but is said to be")
-            return (text,)
-        case "note":
-            return (value.words,)
-        case "vector":
-            return owner_of_vector(row[0])
-        case _:
-            return ()
 
 
 # ── Moving ───────────────────────────────────────────────────────────────────────────

@@ -241,8 +241,6 @@ RECALLS = Table("recalls", entities.RECALL, number="no $number", constraint="")
 
 MESSAGE_COLUMNS = f"t.id, {MESSAGES.of('m')}"
 """What ``MESSAGES.rows`` expects first, of ``messages m`` and ``threads t``."""
-STEP_COLUMNS = f"s.id, e.id, {STEPS.of('t')}, t.ordinal, {ANNOTATIONS.of('t')}"
-"""What ``STEPS.rows`` expects, of ``steps t``, ``episodes e``, ``sessions s``."""
 
 TABLES: dict[str, Table[Any]] = {
     table.name: table
