@@ -65,10 +65,7 @@ def _listening(connect: Callable[[], Connection], channel: str) -> Connection:
 
 def _heard(connection: Connection) -> list[int]:
     """The server processes whose notifications have arrived."""
-    heard: list[int] = []
-    while (notice := connection.pgconn.notifies()) is not None:
-        heard.append(notice.be_pid)
-    return heard
+    return [notice.be_pid for notice in iter(connection.pgconn.notifies, None)]
 
 
 log = logging.getLogger("mnemo")
@@ -159,12 +156,11 @@ class PostgresEngine:
 
     def _make_writer(self) -> Writer:
         with translated(f"opening {self.place}"):
-            limit = self._config.max_queued_writes
             return Writer(
                 self._connect,
                 self._begin_write,
                 channel=self._address.schema,
-                limit=limit,
+                limit=self._config.max_queued_writes,
                 splits=self._address.splits,
             )
 
@@ -218,14 +214,12 @@ class PostgresEngine:
             connection = self._begun_in_pool()
             assert self._pool is not None
             try:
-                result = work(PostgresTx(connection))
-                connection.execute("ROLLBACK")
-            except BaseException:
-                connection.close()
-                raise
+                with closed_on_error(connection):
+                    result = work(PostgresTx(connection))
+                    connection.execute("ROLLBACK")
+                    return result
             finally:
                 self._pool.putconn(connection)
-            return result
 
     def _begun_in_pool(self) -> Connection:
         """A connection that reads one revision; those that the server has ended are left out."""
@@ -383,11 +377,7 @@ class _Staging:
             with closing(self._commits.connect()) as apart:  # no transaction is open there
                 self._commits.enter(apart)
             self._connection.execute(f"{self._begin}; {lock}; {self._commits.next()}")
-            try:
-                result = work(PostgresTx(self._connection))
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
+            result = work(PostgresTx(self._connection))  # what fails ends with the connection
             try:
                 self._commits.commit(self._connection)
             except CommitInDoubt:
