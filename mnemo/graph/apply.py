@@ -408,7 +408,8 @@ def remove_nodes(tx: Tx, repo: int, gone: Mapping[int, str]) -> ErasureReport:
     return ErasureReport(nodes=len(gone), edges=edges, vectors=vectors)
 
 
-_MERGING = "CREATE TEMP TABLE merging (loser BIGINT UNIQUE, survivor BIGINT)"
+_MERGING = "loser INTEGER UNIQUE, survivor INTEGER"
+_EMPTIED = "DELETE FROM merging"
 _PENALIZE = "UPDATE nodes SET penalty = ? WHERE $also repo = ? AND no = ?"
 
 # ── Merging ──────────────────────────────────────────────────────────────────────────
@@ -502,7 +503,7 @@ def keep_up(
 
 
 def _merge(tx: Tx, repo: int, pairs: Sequence[tuple[int, int]], revision: Revision) -> None:
-    tx.run(_MERGING)
+    tx.dialect.make_scratch(tx, "merging", _MERGING)
     tx.run_many(_MERGE, pairs)
     tx.run(_MOVE_EDGES, (repo, repo))
     tx.run(_UNITE_COUNTS, (revision, repo, repo))
@@ -510,7 +511,7 @@ def _merge(tx: Tx, repo: int, pairs: Sequence[tuple[int, int]], revision: Revisi
     for survivor, session, episode, step in tx.run(_BEHIND, (repo,)):
         behind.setdefault(survivor, set()).add((session, episode or step))
     tx.run_many(_SUPPORT, [(len(episodes), repo, no) for no, episodes in behind.items()])
-    tx.run("DROP TABLE merging")
+    tx.run(_EMPTIED)
 
 
 def _unused(tx: Tx, repo: int, nodes: Mapping[int, str], until: datetime | None) -> dict[int, str]:
