@@ -62,6 +62,7 @@ NUMBERS = {
 OF_ALL = {
     job_rows._OWING: "the poller's look over the jobs of all repositories",
     job_rows._SOON: "likewise",
+    job_rows._BACKLOG: "the levels of a service are of all repositories",
     job_rows._RELEASE: "a service that opens or closes gives up the sessions that it owned",
     repositories._REPOS: "lists the repositories",
     repositories._NODES: "likewise",
