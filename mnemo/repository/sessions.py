@@ -242,7 +242,11 @@ class RepositorySessions:
             clock=parts.clock,
             config=config,
             commit=commit,
-            extraction=cache(partial(_extraction, parts, config, model, traced, meter, spans)),
+            extraction=cache(
+                lambda use_model: _extraction(
+                    parts, config, model if use_model else None, traced, meter, spans
+                )
+            ),
             meter=meter,
             bus=parts.bus,
             spawn=partial(spans.spawn_apart, parts.root.spawn),

@@ -17,7 +17,7 @@ from mnemo.runtime.clock import Breather, new_id
 from mnemo.runtime.tasks import CancelHandle, shared_threads
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.traffic import Pauses
-from mnemo.session.parts import SessionParts, log_unexpected
+from mnemo.session.parts import Extraction, SessionParts, log_unexpected
 from mnemo.values.changeset import Changeset, NodeChange
 from mnemo.values.feed import sides_of, speaker_of
 from mnemo.values.graph import Episodic
@@ -50,6 +50,7 @@ class EpisodeBook:
         closing_reward_asked: Whether the last step was scored already.
         preceding: What was said before the episode, with negative indexes; never written.
         annotated: Steps before this index do not wait for annotation.
+        use_model: Whether its extraction may ask the session's chat model.
     """
 
     id: str
@@ -67,6 +68,7 @@ class EpisodeBook:
     closing_reward_asked: bool = False
     preceding: tuple[Step, ...] = ()
     annotated: int = 0
+    use_model: bool = True
 
     @property
     def backlog(self) -> int:
@@ -196,7 +198,6 @@ class AnnotationLane:
         self._parts = parts
         self._book = book
         self._named = parts.named
-        self._extraction = parts.extraction
         self._annotated = annotated
         self._room = room
         missing = book.unannotated()
@@ -209,6 +210,9 @@ class AnnotationLane:
         self._hurry = False
         self._closing = False
         parts.spawn(self._run)
+
+    def _extraction(self) -> Extraction:
+        return self._parts.extraction(self._book.use_model)
 
     def wake(self) -> None:
         """Annotate what is there; a plain call."""

@@ -53,7 +53,8 @@ class SessionParts:
     Attributes:
         commit: Writes a changeset and what it does to the session, in one transaction. Raises
             ``CommitFailed`` with nothing written, ``Conflict`` for a lost owner.
-        extraction: Gives the stages, built at first use; *meter* counts what they ask.
+        extraction: Gives the stages, with the chat model or without one, built at first use;
+            *meter* counts what they ask.
         spawn: Starts a task that the service owns; what it does is no part of any trace
             that the caller is in.
         written: Called after an act that indexes follow: steps, a discard, a commit.
@@ -72,7 +73,7 @@ class SessionParts:
     clock: Clock
     config: Config
     commit: Callable[[Changeset, Settlement], Awaitable[Applied]]
-    extraction: Callable[[], Extraction]
+    extraction: Callable[[bool], Extraction]
     meter: UsageMeter
     bus: EventBus[Event]
     spawn: Callable[..., None]

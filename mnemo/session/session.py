@@ -321,9 +321,13 @@ class Session:
         self._check_usable("close")
         await self._work.close()
 
-    async def commit(self) -> CommitReceipt:
+    async def commit(self, *, use_model: bool = True) -> CommitReceipt:
         """
         Write the staged changeset in one transaction; in ``failed``, start the retry.
+
+        Args:
+            use_model: False: a retry extracts what is not extracted yet without the chat model, in
+                this process. If that dies meanwhile, the episode is extracted as ever.
 
         Returns:
             ``status == "committed"`` after the transaction, ``"retrying"`` in ``failed``.
@@ -337,7 +341,7 @@ class Session:
         if await self._work.resolve_doubt("commit"):
             return CommitReceipt(status="retrying")
         self._work.life.require("commit")
-        return await completed(self._work.begin_commit())
+        return await completed(self._work.begin_commit(use_model=use_model))
 
     async def discard(self) -> None:
         """

@@ -129,7 +129,7 @@ class EpisodeWork(SessionCore):
             await self.resolve_doubt("")
             assert self.lane is not None
             await self.lane.finish(closing=True)
-            if self.parts.extracted_elsewhere is not None:
+            if self.parts.extracted_elsewhere is not None and book.use_model:
                 self.waits_for_others = True
                 self.pulse()
                 self._take_over(book, await self.parts.extracted_elsewhere())
@@ -232,12 +232,13 @@ class EpisodeWork(SessionCore):
 
     # ── Commit ───────────────────────────────────────────────────────────────────────
 
-    def begin_commit(self) -> asyncio.Future[CommitReceipt]:
+    def begin_commit(self, *, use_model: bool = True) -> asyncio.Future[CommitReceipt]:
         """Start the commit, or in ``failed`` the retry, that the table has allowed."""
         if self.life.state is SessionState.READY:
             self.life.committing = True
             return self.parts.root.own(self._commit_ready)
         self.life.aim("commit")
+        self.the_book().use_model = use_model
         return self.parts.root.own(self._retry)
 
     async def commit_queued(self) -> None:
@@ -440,7 +441,7 @@ class EpisodeWork(SessionCore):
         with self.parts.spans.span("extract", attributes=self.parts.named) as span:
             span.set("mnemo.trajectory.id", trajectory.id)
             span.set("mnemo.step.count", len(trajectory.steps))
-            changeset = await self.parts.extraction().extract(trajectory)
+            changeset = await self.parts.extraction(book.use_model).extract(trajectory)
             steps = tuple(step.index for step in trajectory.steps)
             staged = StagedTrajectory(
                 key=f"{trajectory.id}@{steps[0]}",

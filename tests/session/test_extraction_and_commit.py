@@ -44,6 +44,31 @@ async def test_two_bad_replies_fail_with_the_raw_text(open_kit):
     assert await kit.repo.get_nodes(["episodic", "semantic"]) == []
 
 
+@pytest.mark.parametrize("fails", ["semantic", "annotate"])
+async def test_a_retry_without_the_model_asks_it_nothing(open_kit, fails):
+    """What failed with the model is extracted without it; the next episode asks it again."""
+    model = ScriptedChatModel.answering({fails: ModelUnavailable("down")})
+    kit = await open_kit(model=model)
+    session = await kit.started()
+    await session.append("I live in Porto.", "Noted")
+    await session.close()
+    await session.wait_for("failed")
+    asked = len(kit.model.requests)
+    assert (await session.commit(use_model=False)).status == "retrying"
+    assert await session.wait_for("ready", "failed") is SessionState.READY
+    assert len(kit.model.requests) == asked
+    assert (await session.commit()).status == "committed"
+    facts = await kit.repo.get_nodes(["semantic"])
+    assert any("Porto" in fact.proposition for fact in facts)
+    await session.start_episode("go on")
+    await session.append("I live in Faro.", "Noted")
+    await session.close()
+    await session.wait_for("failed")
+    assert len(kit.model.requests) > asked
+    assert (await session.commit()).status == "retrying"
+    assert await session.wait_for("ready", "failed") is SessionState.FAILED
+
+
 async def three_trajectories(kit):
     session = await kit.started()
     for said in ("tokyo trains", "compiler errors", "flour and water"):

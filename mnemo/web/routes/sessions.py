@@ -113,11 +113,11 @@ async def steps(
 
 
 @router.post("/session/retry", response_model=mnemo.CommitReceipt, name="session.retry")
-async def retry(session: Opened) -> Any:
-    """Try a failed extraction again."""
+async def retry(session: Opened, use_model: bool = True) -> Any:
+    """Try a failed extraction again, with the chat model or without it."""
     if session.state is not mnemo.SessionState.FAILED:
         raise mnemo.SessionError("not_failed", state=session.state, operation="retry")
-    return await session.commit()
+    return await session.commit(use_model=use_model)
 
 
 @router.delete("/session", status_code=204, response_model=None, name="session.aclose")
