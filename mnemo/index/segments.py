@@ -608,6 +608,9 @@ def _put(
         return False
     if any(one.digest for one in kept[len(stay) :]):
         return False
+    ends = {"steps": head.until.step, "messages": head.until.message}
+    if any(tx.dialect.last_number(tx, table, repo) < end for table, end in ends.items()):
+        return False  # An older copy took the store's place.
     if not digest and kept and not _is_behind(kept[-1].until, head.until):
         return False
     no = kept[-1].no + 1 if kept else 1

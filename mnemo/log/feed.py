@@ -279,7 +279,7 @@ def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges
         vectors=vectors,
         damaged=tuple(damage.row for damage in passed),
         unread=unread,
-        missed=missed,
+        missed=missed or last_step < after.step or last_message < after.message,
         more=more_steps or more_messages or until < revision or len(stored) == limit,
     )
 
@@ -292,7 +292,7 @@ def _new_steps(
     steps = tables.STEPS.rows.all(rows, passed)
     if len(rows) == limit:
         return steps, rows[-1][tables.STEPS.ordinal], True
-    return steps, max(after, tx.dialect.last_number(tx, "steps", repo)), False
+    return steps, tx.dialect.last_number(tx, "steps", repo), False
 
 
 def _new_messages(
@@ -311,7 +311,7 @@ def _new_messages(
         unread |= {damage.row: document for damage in passed[known:]}
     if len(rows) == limit:
         return found, rows[-1][-1], True
-    return found, max(after, tx.dialect.last_number(tx, "messages", repo)), False
+    return found, tx.dialect.last_number(tx, "messages", repo), False
 
 
 def _repeats(tx: Tx, repo: int, steps: Sequence[Step]) -> dict[str, str]:

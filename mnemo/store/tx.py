@@ -106,7 +106,8 @@ class Dialect(Protocol):
 
     def last_number(self, tx: Tx, table: str, repo: int) -> int:
         """
-        The number up to which a follower of *repo* has seen everything of *table*.
+        The number up to which a follower of *repo* has seen everything of *table*; a later one is
+        not less, but of an older copy.
         """
 
     def note_erased(self, tx: Tx) -> None:

@@ -59,7 +59,8 @@ class FeedChanges:
             ``StoreCorrupt.row``.
         unread: Those of *damaged* that are new steps and messages → their documents' ids.
         missed: Whether more is gone than *removed* says, for the cursor was too far behind:
-            what the reader holds and the repository does not. It starts again.
+            what the reader holds and the repository does not, e.g. as an older copy took the
+            store's place. It starts again.
         more: Whether the limit cut it; read on from *cursor*.
     """
 

@@ -1,7 +1,8 @@
 """What was tokenised is kept as columns, read back as it was, and never outlives an erasure."""
 
 import json
-from contextlib import nullcontext
+import sqlite3
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -378,6 +379,38 @@ async def test_a_damaged_row_keeps_nothing_else_from_being_kept(tmp_path, table,
             for one in (index, index_of(memory, kept=True)):
                 await one.embed_waiting()
                 assert one.statistics().documents == 11
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_an_older_copy_in_the_place_of_a_store_is_followed(tmp_path, monkeypatch, late):
+    """Nothing that it does not hold is found or kept, also where it comes while that is kept."""
+    place, copy = tmp_path / "m.db", tmp_path / "copy.db"
+
+    def put_back() -> None:
+        with closing(sqlite3.connect(copy)) as older, closing(sqlite3.connect(place)) as present:
+            older.backup(present)
+
+    async with opened(place) as (memory, repo):
+        await tell(repo, 0, 12)
+        index = index_of(memory, kept=True)
+        await index.embed_waiting()
+        await memory.backup(copy)
+        await tell(repo, 12, 20, content="zanzibar")
+        await index.embed_waiting()
+        put = segments.StoredSegments.put
+
+        async def after_all(*args: Any, **named: Any) -> bool:
+            put_back()
+            return await put(*args, **named)
+
+        if late:
+            monkeypatch.setattr(segments.StoredSegments, "put", after_all)
+        else:
+            put_back()
+        await index.seal()
+        assert not holding(place, b"zanzibar")
+        assert (await index.corpus()).steps.count == 12
+        await same_as_anew(memory)
 
 
 async def test_no_nodes_are_kept_where_one_is_damaged(tmp_path):

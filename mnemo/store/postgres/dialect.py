@@ -45,10 +45,9 @@ def found(
     return f"texts f WHERE f.repo = ? AND ({each})", (repo, *map(list, groups))
 
 
-_IDENTITIES = {"steps": "ordinal", "vectors": "seq"}
 FOLLOWED = ("steps", "messages", "vectors", "removals", "item_vectors")
 """Tables whose numbers followers read by; each repository counts its own, in its own row."""
-_LAST = "SELECT coalesce(max({}), 0) FROM {} WHERE repo = ?"
+_LAST = "SELECT coalesce(max({}_no), 0) FROM repos WHERE no = ?"
 _COUNT_ON = "UPDATE repos SET {0}_no = {0}_no + ? WHERE no = ? RETURNING {0}_no - ?"
 _TAKE = """
 SELECT min(n), max(n) FROM (
@@ -81,8 +80,7 @@ def _numbers_in_turn(tx: Tx, table: str, count: int) -> int:
 
 
 def last_number(tx: Tx, table: str, repo: int) -> int:
-    statement = _LAST.format(_IDENTITIES.get(table, "no"), table)
-    return int(tx.run(statement, (repo,)).fetchone()[0])
+    return int(tx.run(_LAST.format(table), (repo,)).fetchone()[0])
 
 
 def note_erased(tx: Tx) -> None:

@@ -179,7 +179,7 @@ _SPELLINGS = {
 }
 """What the words of ``store.tx`` are in SQLite."""
 _WORD = re.compile(r"\$(?:(by|entries|firsts|field|keyed)\(([\w.]+)(?:, (\w+))?\)|(\w+))")
-_LARGEST = "SELECT coalesce(max({}), 0) FROM {}"
+_LARGEST = "SELECT coalesce(max(no), 0) FROM {}"
 _GIVEN_AGAIN = ("sessions", "episodes", "nodes", "notes", "items")
 _LAST_NUMBER = "SELECT seq FROM sqlite_sequence WHERE name = ?"
 # Each note differs from the one before: a scrub that began earlier cannot remove it.
@@ -205,10 +205,11 @@ def make_scratch(tx: Tx, table: str, columns: str) -> None:
 
 def reserve(tx: Tx, table: str, counts: Mapping[int, int]) -> dict[int, int]:
     if table in _GIVEN_AGAIN:
-        row = tx.run(_LARGEST.format("no", table)).fetchone()
+        row = tx.run(_LARGEST.format(table)).fetchone()
+        last = int(row[0])
     else:
-        row = tx.run(_LAST_NUMBER, (table,)).fetchone()
-    last, taken = 0 if row is None else int(row[0]), {}
+        last = last_number(tx, table, 0)
+    taken = {}
     for repo, count in counts.items():
         taken[repo] = last
         last += count
@@ -217,8 +218,8 @@ def reserve(tx: Tx, table: str, counts: Mapping[int, int]) -> dict[int, int]:
 
 def last_number(tx: Tx, table: str, repo: int) -> int:
     """Of whatever repository: writers come one after the other."""
-    column = "ordinal" if table == "steps" else "no"
-    return int(tx.run(_LARGEST.format(column, table)).fetchone()[0])
+    row = tx.run(_LAST_NUMBER, (table,)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def note_erased(tx: Tx) -> None:
