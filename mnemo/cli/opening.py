@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from inspect import Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import parse_qsl
 
 import anyio
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 import mnemo
 from mnemo.cli.output import Told, answer
-from mnemo.protocols import ChatModel, EmbeddingSpace
+from mnemo.protocols import ChatModel, Embedder, EmbeddingSpace
 
 # ── Options that several commands share ─────────────────────────────────────────────────
 
@@ -37,7 +38,7 @@ Where = Annotated[
     list[str] | None,
     typer.Option("--where", metavar="KEY=VALUE", help="Only with this metadata; repeatable."),
 ]
-_KEY = "MNEMO_MODEL_KEY"
+KEY = "MNEMO_MODEL_KEY"
 """The variable with a model's key: an argument would be seen by others on the machine."""
 ModelUrl = Annotated[
     str | None,
@@ -45,7 +46,15 @@ ModelUrl = Annotated[
 ]
 Model = Annotated[
     str | None,
-    typer.Option("--model", envvar="MNEMO_MODEL", help=f"The model there; its key is in {_KEY}."),
+    typer.Option("--model", envvar="MNEMO_MODEL", help=f"The model there; its key is in {KEY}."),
+]
+ApiKeyEnv = Annotated[
+    str,
+    typer.Option(
+        "--api-key-env",
+        envvar="MNEMO_API_KEY_ENV",
+        help="The variable of the environment with the model's key.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
 
@@ -66,7 +75,7 @@ def conditions(given: Sequence[str] | None) -> dict[str, Any] | None:
 
 # ── The configuration file ───────────────────────────────────────────────────────────────
 
-_OPTIONS = ("store", "repo", "embedder")
+_OPTIONS = ("store", "repo", "embedder", "model_url", "model", "api_key_env")
 
 
 def file_settings() -> tuple[dict[str, str], mnemo.Config]:
@@ -127,7 +136,24 @@ class AbsentEmbedder:
         raise mnemo.ModelUnavailable(what, retryable=False)
 
 
-def chat_model_of(url: str | None, name: str | None) -> ChatModel | None:
+def chosen_embedder(name: str | None, key: str | None) -> str | Embedder | None:
+    """
+    An embedder by its name, or that of a server with OpenAI's protocol.
+
+    *Raises* ``UsageError``: its URL does not name a model and the number of dimensions.
+    """
+    if name is None or "://" not in name:
+        return name
+    url, _, query = name.partition("?")
+    asked = dict(parse_qsl(query))
+    if set(asked) != {"model", "dimensions"} or not asked["dimensions"].isdecimal():
+        raise mnemo.UsageError(f"--embedder {url} needs ?model=NAME&dimensions=N behind it")
+    from mnemo.models import OpenAIEmbedder
+
+    return OpenAIEmbedder(url, asked["model"], int(asked["dimensions"]), key)
+
+
+def chat_model_of(url: str | None, name: str | None, *, key_env: str = KEY) -> ChatModel | None:
     """The model *name* behind OpenAI's protocol. *Raises* ``UsageError``: one of both lacks."""
     if not url and not name:
         return None
@@ -135,7 +161,7 @@ def chat_model_of(url: str | None, name: str | None) -> ChatModel | None:
         raise mnemo.UsageError("a model needs both --model-url and --model")
     from mnemo.models import OpenAIChatModel
 
-    return OpenAIChatModel(url, name, os.environ.get(_KEY))
+    return OpenAIChatModel(url, name, os.environ.get(key_env))
 
 
 def in_service(
@@ -145,7 +171,7 @@ def in_service(
     chat_model: ChatModel | None = None,
     config: mnemo.Config | None = None,
     workers: int | None = None,
-    embedder: str | None = None,
+    embedder: str | Embedder | None = None,
 ) -> T:
     """Run *act* on the service over *store*; *config* goes before file and environment."""
 

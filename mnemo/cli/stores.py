@@ -8,19 +8,34 @@ import json
 import os
 import platform
 import re
+import secrets
 import signal
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import anyio
 import typer
 
 import mnemo
-from mnemo.cli.opening import AsJson, Model, ModelUrl, Store, chat_model_of, existing, in_service
+from mnemo.cli.opening import (
+    KEY,
+    ApiKeyEnv,
+    AsJson,
+    Model,
+    ModelUrl,
+    Store,
+    chat_model_of,
+    chosen_embedder,
+    existing,
+    in_service,
+)
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line
+from mnemo.runtime.sockets import address_of, listening, listening_at
 from mnemo.runtime.text import counted
 
 SWITCH_S = 0.001
@@ -29,6 +44,8 @@ HEAPS = 2
 """Heaps that the threads share (glibc: eight per core); each keeps the most it ever held (S)."""
 _ARENA_MAX = -8
 """``M_ARENA_MAX`` of glibc's ``malloc.h``."""
+LOCAL_MODEL_TOKENS = 10_000_000
+"""Tokens of models that the token of a service on this machine may use a day (S)."""
 DAMAGED = 1
 """Exit code where damaged records were left out of a copy."""
 
@@ -46,11 +63,22 @@ Url = Annotated[str, typer.Argument(metavar="URL", help="The store: a file, or a
 
 def serve(
     store: Store = "mnemo.db",
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0: a free one.", min=0, max=65_535)] = 8_642,
+    host: Annotated[
+        str, typer.Option(envvar="MNEMO_HOST", help="Address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(envvar="MNEMO_PORT", help="0: a free one.", min=0, max=65_535)
+    ] = 8_642,
+    uds: Annotated[
+        Path | None, typer.Option(help="A Unix socket to listen on, in place of host and port.")
+    ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option("--token-file", help="Tokens that are accepted; `mnemo token` makes one."),
+        typer.Option(
+            "--token-file",
+            envvar="MNEMO_TOKEN_FILE",
+            help="Tokens that are accepted, read anew when it changes; `mnemo token` makes one.",
+        ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
@@ -60,18 +88,40 @@ def serve(
         list[str] | None,
         typer.Option("--allow-origin", help="An origin whose pages may call it; repeatable."),
     ] = None,
-    embedder: Embedder = None,
+    embedder: Annotated[
+        str | None,
+        typer.Option(
+            envvar="MNEMO_EMBEDDER",
+            help="minilm, multilingual, static, or URL?model=NAME&dimensions=N of a server with "
+            "OpenAI's protocol; default: each repository's own, or minilm.",
+        ),
+    ] = None,
+    model_url: ModelUrl = None,
+    model: Model = None,
+    api_key_env: ApiKeyEnv = KEY,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        typer.Option(
+            envvar="MNEMO_LOG_LEVEL",
+            help="From which on JSON lines go to stderr; info: one for each request.",
+        ),
+    ] = "warning",
+    audit_log: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="MNEMO_AUDIT_LOG",
+            help="A file of JSON lines: each erasure, correction and refused right.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """
     Serve a store over HTTP, with a page to look into it, until interrupted.
 
-    Without --token-file there is one random token, which the printed address holds.
+    Without --token-file there is one random token, which the printed address holds. Requests
+    that come before it is ready wait.
     """
-    from mnemo.web import LOOPBACK, new_token, read_tokens, token_of
-    from mnemo.web import serve as run_server
-
-    local = host in LOOPBACK or host == "::1"
+    local = uds is not None or host in ("127.0.0.1", "localhost", "[::1]", "::1")
     if token_file is None and not local:
         raise mnemo.UsageError(
             f"{host} can be reached from other machines: name their tokens with --token-file "
@@ -82,32 +132,46 @@ def serve(
             f"say by which name {host} is called: --allow-host memory.example.org"
         )
     share_heaps()
-    secret = new_token()
-    tokens = read_tokens(token_file) if token_file else [token_of(secret, "local")]
+    chat_model = chat_model_of(model_url, model, key_env=api_key_env)
+    own = chosen_embedder(embedder, os.environ.get(api_key_env))
+    secret = None if token_file else secrets.token_urlsafe(32)
+    with _listening(uds, host, port) as listener:
+        _tell(address_of(listener), secret, as_json=as_json)
+        # Only now: importing it takes a second or two, in which requests wait.
+        from mnemo.web import LOOPBACK, token_of
+        from mnemo.web import serve as run_server
+        from mnemo.web.logs import written
 
-    async def served(memory: mnemo.Mnemo) -> None:
-        _let_requests_go_first()
-        await run_server(
-            memory,
-            tokens=tokens,
-            host=host,
-            port=port,
-            hosts=(*LOOPBACK, *(allow_host or ())),
-            origins=allow_origin or (),
-            ready=_told(None if token_file else secret, as_json=as_json),
-        )
+        async def served(memory: mnemo.Mnemo) -> None:
+            _let_requests_go_first()
+            await run_server(
+                memory,
+                tokens=token_file
+                or [token_of(secret or "", "local", model_tokens_per_day=LOCAL_MODEL_TOKENS)],
+                listener=listener,
+                hosts=(*LOOPBACK, *(allow_host or ())),
+                origins=allow_origin or (),
+            )
 
-    in_service(store, served, embedder=embedder)
+        with written(log_level, audit_log):
+            in_service(store, served, embedder=own, chat_model=chat_model)
 
 
-def _told(secret: str | None, *, as_json: bool) -> Callable[[str], None]:
-    """What says where the service is; the *secret* of the address, if it has one, opens it."""
+@contextmanager
+def _listening(uds: Path | None, host: str, port: int) -> Iterator[socket.socket]:
+    """Listen; a Unix socket is removed in the end."""
+    with listening(host, port) if uds is None else listening_at(uds) as listener:
+        try:
+            yield listener
+        finally:
+            if uds is not None:
+                uds.unlink(missing_ok=True)
 
-    def ready(url: str) -> None:
-        page = url if secret is None else f"{url}/#token={secret}"
-        answer({"url": url, "token": secret, "page": page}, page, as_json=as_json)
 
-    return ready
+def _tell(url: str, secret: str | None, *, as_json: bool) -> None:
+    """Say where the service is; the *secret* of the address, if it has one, opens it."""
+    page = url if secret is None else f"{url}/#token={secret}"
+    answer({"url": url, "token": secret, "page": page}, page, as_json=as_json)
 
 
 def share_heaps() -> None:
@@ -134,23 +198,21 @@ def inspect(
     The page cannot write, nothing is extracted or embedded meanwhile, and recalls are not
     counted; a recall keeps the vectors of a few texts that have none, if it embeds them.
     """
-    from mnemo.web import new_token, token_of
-    from mnemo.web import serve as run_server
+    secret = secrets.token_urlsafe(32)
+    store = existing(store)
+    with listening("127.0.0.1", port) as listener:
+        _tell(address_of(listener), secret, as_json=as_json)
+        from mnemo.web import serve as run_server
+        from mnemo.web import token_of
 
-    secret = new_token()
+        async def served(memory: mnemo.Mnemo) -> None:
+            tokens = [token_of(secret, "inspector", rights="read")]
+            await run_server(memory, tokens=tokens, listener=listener)
 
-    async def served(memory: mnemo.Mnemo) -> None:
-        await run_server(
-            memory,
-            tokens=[token_of(secret, "inspector", rights="read")],
-            port=port,
-            ready=_told(secret, as_json=as_json),
+        watching = mnemo.Config(
+            recall={"record_access": False, "use_model": False}, jobs={"background": False}
         )
-
-    watching = mnemo.Config(
-        recall={"record_access": False, "use_model": False}, jobs={"background": False}
-    )
-    in_service(existing(store), served, config=watching, workers=0)
+        in_service(store, served, config=watching, workers=0)
 
 
 def token(
@@ -158,7 +220,15 @@ def token(
     repo: Annotated[
         list[str] | None, typer.Option("--repo", help="A repository; repeatable. Default: all.")
     ] = None,
+    prefix: Annotated[
+        list[str] | None,
+        typer.Option("--prefix", help="Repositories whose ids begin so; repeatable."),
+    ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="It cannot write.")] = False,
+    expires: Annotated[str | None, typer.Option(help="ISO time at which it ends.")] = None,
+    model_tokens: Annotated[
+        int, typer.Option(help="Tokens of models that it may use a day.", min=0)
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """
@@ -169,15 +239,21 @@ def token(
     from mnemo.web import new_token, token_of
 
     secret = new_token()
-    made = token_of(
-        secret, name, repositories=repo or ("*",), rights="read" if read_only else "write"
-    )
+    given = {
+        "repositories": repo,
+        "prefixes": prefix,
+        "expires": expires,
+        "model_tokens_per_day": model_tokens,
+    }
+    chosen = {name: value for name, value in given.items() if value}
+    made = token_of(secret, name, rights="read" if read_only else "write", **chosen)
+    entry = made.model_dump(mode="json", exclude_unset=True)
     if as_json:
-        print_json({"token": secret, "entry": made.model_dump(exclude_defaults=True)})
+        print_json({"token": secret, "entry": entry})
         return
     typer.echo(f"The token, shown this once: {secret}", err=True)
     print_line("[[tokens]]")
-    for key, value in made.model_dump(exclude_defaults=True).items():
+    for key, value in entry.items():
         print_line(f"{key} = {json.dumps(value, ensure_ascii=False)}")
 
 

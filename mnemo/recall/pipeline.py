@@ -120,11 +120,13 @@ class Recall:
             finally:
                 self._running.discard(scope)
             told = ("seconds", "degraded", "stages", "model_calls")
+            spent = run.meter.total.input_tokens + run.meter.total.output_tokens
             self.notify(
                 RecallExecuted(
                     repo_id=self.repo_id,
                     at=self.clock.now(),
-                    trace={name: getattr(result.trace, name) for name in told},
+                    trace={name: getattr(result.trace, name) for name in told}
+                    | {"model_tokens": spent},
                     query=query,
                     mode=result.mode,
                     result_count=len(result.candidates),

@@ -702,6 +702,11 @@ class Repository(RecallCalls, MemoryCalls):
         """Its effective settings."""
         return self._parts.config
 
+    @property
+    def has_model(self) -> bool:
+        """Whether a chat model can be asked."""
+        return self._parts.chat_model is not None
+
     async def _leave_space(self, hold: Callable[[], None]) -> None:
         """Let running commits end, then *hold* its embedder; for ``Mnemo.reembed``."""
         async with self._lane.turn:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import anyio
+import anyio.to_thread
 from fastapi import Depends, Query, Request
 from pydantic import (
+    AwareDatetime,
     BaseModel,
     ConfigDict,
     Field,
@@ -23,8 +27,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mnemo import ConfigError, Mnemo, NotFound, Repository, UsageError
-from mnemo.runtime.clock import elapsed
+from mnemo.runtime.clock import Bucket, SystemClock, elapsed
+from mnemo.web.logs import REQUEST, audit
 
+log = logging.getLogger("mnemo")
+SYSTEM = SystemClock()
 Rights: TypeAlias = Literal["read", "write"]
 ANY = "*"
 """In place of repository ids: all of them."""
@@ -39,22 +46,33 @@ class Token(BaseModel):
     Attributes:
         name: Names it in logs and metrics.
         sha256: SHA-256 of the token, 64 hexadecimal digits.
-        repositories: Ids of the repositories that it may use; ``*`` is all.
+        prefixes: Beginnings of further ids that it may use, compared character by character.
+        repositories: Ids of the repositories that it may use; ``*`` is all. Left out: all, or
+            those of *prefixes* alone, where there are any.
         rights: ``read``, or ``write``, which includes reading.
         rate_per_s: Requests per second, at most; twice as many in a burst.
+        expires: When it ends, with its zone; ``None``: never.
+        model_tokens_per_day: The right ``model``: tokens, in and out, that a chat model may take
+            for its calls in a day (UTC); the call that passes it by is answered. 0: none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(min_length=1, max_length=100)
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    repositories: tuple[str, ...] = (ANY,)
+    prefixes: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    repositories: tuple[str, ...] = Field(
+        default_factory=lambda given: () if given.get("prefixes") else (ANY,)
+    )
     rights: Rights = "read"
     rate_per_s: float = Field(default=RATE_PER_S, gt=0)
+    expires: AwareDatetime | None = None
+    model_tokens_per_day: int = Field(default=0, ge=0)
 
     def permits(self, repo_id: str) -> bool:
         """Whether it may use the repository."""
-        return ANY in self.repositories or repo_id in self.repositories
+        listed = ANY in self.repositories or repo_id in self.repositories
+        return listed or repo_id.startswith(self.prefixes)
 
 
 class _TokenFile(BaseModel):
@@ -68,11 +86,9 @@ def new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
-def token_of(
-    secret: str, name: str, *, repositories: Sequence[str] = (ANY,), rights: Rights = "write"
-) -> Token:
-    """The entry of the token *secret*."""
-    return Token(name=name, sha256=_digest(secret), repositories=repositories, rights=rights)
+def token_of(secret: str, name: str, *, rights: Rights = "write", **given: Any) -> Token:
+    """The entry of the token *secret*; *given* as ``Token`` has it."""
+    return Token(name=name, sha256=_digest(secret), rights=rights, **given)
 
 
 def read_tokens(path: Path) -> list[Token]:
@@ -109,6 +125,109 @@ def _digest(secret: str) -> str:
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+LOOK_S = 1.0
+"""Seconds between two looks at the token file (S)."""
+
+
+class Use:
+    """What a token has used: its rate, when last, and tokens of models in a day."""
+
+    def __init__(self, token: Token) -> None:
+        self._per_s = token.rate_per_s
+        self._rate = Bucket(60 * token.rate_per_s, size=2 * token.rate_per_s)
+        self._day = ""
+        self._model_tokens = 0
+        self.last_at: float | None = None
+
+    def follows(self, token: Token) -> bool:
+        """Whether it holds for *token*, which may have been changed."""
+        return self._per_s == token.rate_per_s
+
+    def taken(self, now: float) -> float:
+        """Take from the rate. Returns 0, or the seconds until there is some; nothing is taken."""
+        self.last_at = now
+        return taken(self._rate)
+
+    def model_tokens(self, today: str, more: int = 0) -> int:
+        """Count *more* tokens; those of *today* so far."""
+        if today != self._day:
+            self._day, self._model_tokens = today, 0
+        self._model_tokens += more
+        return self._model_tokens
+
+
+def taken(bucket: Bucket) -> float:
+    """Take one. Returns 0, or the seconds until there is one; then nothing is taken."""
+    wait_s = bucket.wait_for(1)
+    if not wait_s:
+        bucket.take(1)
+    return wait_s
+
+
+class Tokens:
+    """
+    The tokens that are accepted, and what each has used.
+
+    Those of a file are read anew when it changes; while it cannot be read, or is wrong, the former
+    ones stay. *Raises* ``ConfigError``: it is wrong from the start.
+    """
+
+    def __init__(
+        self, given: Path | Iterable[Token], now: Callable[[], datetime] = SYSTEM.now
+    ) -> None:
+        self._path, self.now = given if isinstance(given, Path) else None, now
+        self._seen = self._state()
+        self._known: Sequence[Token] = ()
+        self.used: dict[str, Use] = {}
+        """By name."""
+        self._accept(read_tokens(given) if isinstance(given, Path) else tuple(given))
+
+    def _accept(self, known: Sequence[Token]) -> None:
+        before, self._known = self.used, known
+        kept = {one.name: before[one.name] for one in known if one.name in before}
+        self.used = {
+            one.name: kept[one.name]
+            if one.name in kept and kept[one.name].follows(one)
+            else Use(one)
+            for one in known
+        }
+
+    def last_used(self, asking: Token) -> dict[str, float]:
+        """When each was used last, Unix seconds, for a token of all repositories; else of none."""
+        used = self.used if ANY in asking.repositories else {}
+        return {name: use.last_at for name, use in used.items() if use.last_at is not None}
+
+    def find(self, secret: str) -> Token | None:
+        """The entry of *secret*; one that has ended is given, too."""
+        return find_token(self._known, secret)
+
+    def _state(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat() if self._path else None
+        except OSError:
+            return None
+        return (found.st_mtime_ns, found.st_size, found.st_ino) if found else None
+
+    async def watch(self) -> None:
+        """Look at the file until cancelled; at once over where there is none."""
+        while self._path is not None:
+            await anyio.sleep(LOOK_S)
+            await anyio.to_thread.run_sync(self.look)
+
+    def look(self) -> None:
+        """Read the file anew if it has changed."""
+        state = self._state()
+        if self._path is None or state in (None, self._seen):
+            return
+        self._seen = state
+        try:
+            self._accept(read_tokens(self._path))
+        except ConfigError as error:
+            log.error("the tokens are those of before: %s", error)
+        else:
+            log.warning("%s was read anew: %d tokens", self._path, len(self._known))
+
+
 # ── What routes take ─────────────────────────────────────────────────────────────────────
 
 
@@ -143,6 +262,7 @@ async def _readable(request: Request, repo: RepoId = "default") -> Repository:
 async def _writable(request: Request, repo: RepoId = "default") -> Repository:
     token = _token(request)
     if token.permits(repo) and token.rights != "write":
+        audit("refused", repo)
         raise HTTPException(403, "this token may only read")
     return await opened(request, repo, make=True)
 
@@ -160,6 +280,29 @@ class Body(BaseModel):
     """The base of request bodies: an unknown key is refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+def allow_model(repo: Repository, given: Mapping[str, Any]) -> None:
+    """
+    Let a call pass that asks for no model, or whose token may have one asked.
+
+    *Raises* ``ConfigError``: there is no model; ``HTTPException``: 403, the token has no right
+    to it; 429, what it may use today is used up.
+    """
+    request = REQUEST.get()
+    if request is None or not (given.get("use_model") or given.get("reason")):
+        return
+    if not repo.has_model:
+        raise ConfigError("use_model and reason need a chat model: the service was given none")
+    token, use = request.token, request.use
+    if not token.model_tokens_per_day:
+        audit("refused", repo.id)
+        raise HTTPException(403, "this token has no right to have a model asked")
+    now = SYSTEM.now()
+    if use.model_tokens(f"{now:%F}") >= token.model_tokens_per_day:
+        left_s = 86_400 - (now.hour * 60 + now.minute) * 60 - now.second
+        used_up = "the tokens of models that this token may use a day are used up"
+        raise HTTPException(429, used_up, {"Retry-After": str(left_s)})
 
 
 # ── Repositories, opened on request, the least recently used closed again ────────────────
@@ -214,6 +357,7 @@ class OpenRepositories:
                 *Cancellation*: safe.
         """
         if not token.permits(repo_id):
+            audit("refused", repo_id)
             raise NotFound("repository", repo_id)
         # Before the look, and without a pause between: nobody closes it from now on.
         visits.append(repo_id)

@@ -27,11 +27,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mnemo import Mnemo, Repository, __version__
 from mnemo.exchange import adapter
 from mnemo.web import curves
-from mnemo.web.access import LONGEST_ID, OpenRepositories, Readable, Token, Visits, Writable, opened
+from mnemo.web.access import (
+    LONGEST_ID,
+    OpenRepositories,
+    Readable,
+    Token,
+    Tokens,
+    Visits,
+    Writable,
+    opened,
+)
 from mnemo.web.curves import Recorder
 from mnemo.web.document import completed
 from mnemo.web.gate import LOOPBACK, Gate, is_guarded
 from mnemo.web.live import Live
+from mnemo.web.logs import audit_tool
 from mnemo.web.metrics import Metrics
 from mnemo.web.problems import Problem, add_handlers
 from mnemo.web.routes import ROUTERS
@@ -49,7 +59,7 @@ class McpEndpoint:
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope)
+        request = Request(scope, receive)
         if request.method != "POST":
             # Without sessions there is no stream of its own to open, and no session to end.
             raise HTTPException(405, "send MCP messages with POST", {"Allow": "POST"})
@@ -63,6 +73,9 @@ class McpEndpoint:
             memory_server, settings = await anyio.to_thread.run_sync(_imported)
         except ImportError as error:
             raise HTTPException(501, str(error)) from error
+        content = await request.body()
+        audit_tool(repo.id, content)
+        receive = _again(content, receive)
         server = memory_server(repo, thread_id=thread_id, write=may_write, read_only=not may_write)
         app = server.streamable_http_app(stateless_http=True, transport_security=settings)
         async with server.session_manager.run():
@@ -186,7 +199,7 @@ class Application(FastAPI):
 def web_app(
     memory: Mnemo,
     *,
-    tokens: Sequence[Token],
+    tokens: Sequence[Token] | Path,
     hosts: Sequence[str] = LOOPBACK,
     origins: Sequence[str] = (),
     repositories: OpenRepositories | None = None,
@@ -197,7 +210,8 @@ def web_app(
     Args:
         memory: Open while it is served; its repositories are opened when they are asked for, and
             those that were may be closed again.
-        tokens: Of whom every request to the API must bring one.
+        tokens: Of whom every request to the API must bring one; or the file of them, which is
+            read anew when it changes.
         hosts: Names that a request may call the service by, without port; ``*`` is any.
         origins: Further origins (``https://example.org``) whose pages may call it (CORS).
         repositories: Bounds how many are open; default: 1,000, of one token 750.
@@ -218,6 +232,7 @@ def web_app(
     app.state.live = Live(memory)
     app.state.graphs = Graphs()
     app.state.metrics = Metrics()
+    app.state.tokens = Tokens(tokens)
     app.state.curves = Recorder(memory)
     app.state.repositories = repositories or OpenRepositories(memory)
     routers = (*ROUTERS, curves.router)
@@ -231,7 +246,7 @@ def web_app(
     app.router.routes.append(Route("/openapi.json", _described, include_in_schema=False))
     app.router.routes.append(Route("/mcp", McpEndpoint(), include_in_schema=False))
     app.router.default = _elsewhere
-    return Gate(app, tokens=tokens, hosts=hosts, origins=origins)
+    return Gate(app, hosts=hosts, origins=origins)
 
 
 def _methods(routes: Iterable[BaseRoute]) -> dict[str, set[str]]:
@@ -262,8 +277,9 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
     _build_routes(app)
     async with anyio.create_task_group() as group:
         group.start_soon(app.state.live.run)
-        group.start_soon(app.state.metrics.watch_loop)
+        group.start_soon(app.state.metrics.watch, app.state.memory)
         group.start_soon(app.state.curves.run)
+        group.start_soon(app.state.tokens.watch)
         yield
         group.cancel_scope.cancel()
 

@@ -17,7 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mnemo.recall.recall_log import CALLER
 from mnemo.runtime.clock import Bucket, SystemClock
-from mnemo.web.access import Token, find_token
+from mnemo.web.access import Tokens, taken
+from mnemo.web.logs import REQUEST, Request
 from mnemo.web.metrics import Metrics
 from mnemo.web.problems import problem
 
@@ -96,9 +97,10 @@ CORS_SENT = (
     "mcp-session-id",
 )
 """Headers that pages of the allowed origins may send."""
-CORS_READ = ("allow", "mcp-session-id", "retry-after", "www-authenticate")
+CORS_READ = ("allow", "mcp-session-id", "retry-after", "www-authenticate", "x-request-id")
 """Headers of answers that such pages may read, beside those that any may."""
 
+ASK = {"WWW-Authenticate": 'Bearer realm="mnemo"'}
 SECURITY_HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -117,19 +119,6 @@ ADDED_IN_PRIVATE = [*_ADDED, (b"cache-control", b"no-store")]
 """What the API answers is not kept; a file of the page is asked for again (ETag) each time."""
 
 
-def _bucket(per_s: float) -> Bucket:
-    """Of so many a second, twice as many at once."""
-    return Bucket(60 * per_s, size=2 * per_s)
-
-
-def _taken(bucket: Bucket) -> float:
-    """Take one. Returns 0, or the seconds until there is one; then nothing is taken."""
-    wait_s = bucket.wait_for(1)
-    if not wait_s:
-        bucket.take(1)
-    return wait_s
-
-
 class Gate:
     """ASGI middleware that lets pass what may reach the application; arguments: as ``web_app``."""
 
@@ -137,16 +126,14 @@ class Gate:
         self,
         app: FastAPI,
         *,
-        tokens: Sequence[Token],
         hosts: Sequence[str] = LOOPBACK,
         origins: Sequence[str] = (),
     ) -> None:
         self.app = app
-        self._tokens = tuple(tokens)
+        self._tokens: Tokens = app.state.tokens
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origins)
-        self._rates = {token.name: _bucket(token.rate_per_s) for token in tokens}
-        self._wrong = _bucket(WRONG_PER_S)
+        self._wrong = Bucket(60 * WRONG_PER_S, size=2 * WRONG_PER_S)
         self._waiting = 0
         self._turnstile = Turnstile()
         self._metrics: Metrics = app.state.metrics
@@ -178,10 +165,16 @@ class Gate:
             await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._turnstile.passed()
-        answer = _sender(send, private=is_guarded(scope["path"]))
-        behind = self._foreign(Headers(scope=scope)) or self._behind
-        await behind(scope, receive, answer)
+        request = Request()
+        REQUEST.set(request)
+        try:
+            with request.phase("turn"):
+                await self._turnstile.passed()
+            answer = _sender(send, request, private=is_guarded(scope["path"]))
+            behind = self._foreign(Headers(scope=scope)) or self._behind
+            await behind(scope, receive, answer)
+        finally:
+            request.told(scope)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -211,21 +204,27 @@ class Gate:
     async def _unauthorized(self, scope: Scope, headers: Headers) -> Response | None:
         """Find the token of the request and take from its rate; a problem where that fails."""
         scheme, _, secret = headers.get("authorization", "").partition(" ")
-        token = find_token(self._tokens, secret.strip()) if scheme.lower() == "bearer" else None
+        token = self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
         if token is None:
             return await self._wrong_token(is_given=bool(scheme))
-        wait_s = _taken(self._rates[token.name])
+        now, use = self._tokens.now(), self._tokens.used[token.name]
+        if token.expires is not None and token.expires <= now:
+            return problem(
+                401, "token_expired", f"this token ended at {token.expires}", headers=ASK
+            )
+        wait_s = use.taken(now.timestamp())
         if wait_s:
             return _too_many("rate_limited", "this token's rate is used up", wait_s)
         scope.setdefault("state", {})["token"] = token
         CALLER.set(token.name)
+        if request := REQUEST.get():
+            request.token, request.use = token, use
         return None
 
     async def _wrong_token(self, *, is_given: bool) -> Response:
-        challenge = {"WWW-Authenticate": 'Bearer realm="mnemo"'}
         if not is_given:
-            return problem(401, "token_missing", "send Authorization: Bearer …", headers=challenge)
-        wait_s = _taken(self._wrong)
+            return problem(401, "token_missing", "send Authorization: Bearer …", headers=ASK)
+        wait_s = taken(self._wrong)
         if wait_s and self._waiting >= MOST_WAITING:
             return _too_many("too_many_wrong_tokens", "too many wrong tokens", LONGEST_WAIT_S)
         if wait_s:
@@ -234,7 +233,7 @@ class Gate:
                 await anyio.sleep(LONGEST_WAIT_S)
             finally:
                 self._waiting -= 1
-        return problem(401, "token_unknown", "this token is not known here", headers=challenge)
+        return problem(401, "token_unknown", "this token is not known here", headers=ASK)
 
 
 def _too_many(reason: str, detail: str, wait_s: float) -> Response:
@@ -253,15 +252,18 @@ def _name_of(host: str) -> str:
     return name if colon and port.isdigit() else host.lower()
 
 
-def _sender(send: Send, *, private: bool) -> Send:
-    """Add the security headers to every response, in place of what it has of them."""
+def _sender(send: Send, request: Request, *, private: bool) -> Send:
+    """Add the security headers to every response, in place of what it has of them; and its id."""
     added = ADDED_IN_PRIVATE if private else ADDED_IN_PUBLIC
     replaced = {name for name, _ in added}
+    own = (b"x-request-id", request.id.encode())
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
             kept = [pair for pair in message["headers"] if pair[0].lower() not in replaced]
-            message["headers"] = kept + added
+            message["headers"] = [*kept, *added, own]
+            request.status = message["status"]
+        request.bytes += len(message.get("body", b""))
         await send(message)
 
     return sent

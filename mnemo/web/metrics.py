@@ -11,9 +11,11 @@ from math import isfinite
 import anyio
 from starlette.types import Message, Scope, Send
 
-from mnemo import Mnemo, NotFound, RepositoryStatistics
-from mnemo.runtime.clock import elapsed
+from mnemo import JobLevels, Mnemo, NotFound, RepositoryStatistics
+from mnemo.events import Event, RecallExecuted
+from mnemo.runtime.clock import SystemClock, elapsed
 from mnemo.runtime.traffic import traffic
+from mnemo.web.logs import REQUEST
 
 BUCKETS_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, float("inf"))
 """Upper ends of the classes of durations (S)."""
@@ -37,6 +39,8 @@ LEVELS = {
     "jobs_waiting": "Threads that wait for extraction.",
     "jobs_running": "Threads that are being extracted.",
     "jobs_dead": "Threads whose extraction was given up.",
+    "messages_waiting": "Messages that wait for extraction.",
+    "oldest_waiting_seconds": "Seconds for which the first of them has waited.",
     "texts_to_embed": "Texts without a vector.",
     "index_bytes": "Bytes that indexes hold in memory, estimated.",
 }
@@ -51,16 +55,35 @@ class Metrics:
         self._classes: dict[str, list[int]] = {}
         self._lag_seconds = 0.0
         self._lags = [0] * len(LAG_BUCKETS_S)
+        self._recall_seconds = 0.0
+        self._recalls = [0] * len(BUCKETS_S)
+        self._empty_recalls = 0
         self._levels: dict[str, tuple[float, dict[str, int]]] = {}
 
-    async def watch_loop(self) -> None:
-        """Measure how much later than asked the event loop goes on, until cancelled."""
-        while True:
-            due = elapsed() + LAG_LOOK_S
-            await anyio.sleep(LAG_LOOK_S)
-            lag_s = max(0.0, elapsed() - due)
-            self._lag_seconds += lag_s
-            self._lags[bisect_left(LAG_BUCKETS_S, lag_s)] += 1
+    async def watch(self, memory: Mnemo) -> None:
+        """Count recalls, and measure how late the event loop goes on, until cancelled."""
+        subscription = memory.subscribe(self._happened)
+        try:
+            while True:
+                due = elapsed() + LAG_LOOK_S
+                await anyio.sleep(LAG_LOOK_S)
+                lag_s = max(0.0, elapsed() - due)
+                self._lag_seconds += lag_s
+                self._lags[bisect_left(LAG_BUCKETS_S, lag_s)] += 1
+        finally:
+            subscription.cancel()
+
+    def _happened(self, event: Event) -> None:
+        if not isinstance(event, RecallExecuted):
+            return
+        self._recall_seconds += event.duration_s
+        self._recalls[bisect_left(BUCKETS_S, event.duration_s)] += 1
+        self._empty_recalls += not event.result_count
+        if request := REQUEST.get():  # the events of a recall are sent from its task
+            trace = event.trace or {}
+            request.phases |= trace.get("seconds", {})
+            if request.use is not None:
+                request.use.model_tokens(f"{event.at:%F}", trace.get("model_tokens", 0))
 
     @contextmanager
     def timed(self, scope: Scope, send: Send) -> Iterator[Send]:
@@ -103,11 +126,20 @@ class Metrics:
         total = Counter(open_repositories=len(permitted))
         for id in permitted:
             total.update(self._levels[id][1] if id in self._levels else {})
-        return total
+        owed = (levels for id, levels in (await memory.backlog()).items() if permits(id))
+        # Of those that are not open, too.
+        return Counter({**total, **_backlog(sum(owed, JobLevels()))})
 
-    def text(self, levels: Mapping[str, int], **labels: str) -> str:
-        """All counts, and *levels* with *labels*."""
-        return "\n".join(self._lines(levels, labels)) + "\n"
+    def text(
+        self, levels: Mapping[str, int], used: Mapping[str, float] | None = None, **labels: str
+    ) -> str:
+        """All counts, when tokens were *used* last, and *levels* with *labels*."""
+        lines = [*self._lines(levels, labels)]
+        if used:
+            name = "mnemo_token_last_used_timestamp_seconds"
+            lines += _head(name, "gauge", "When a token was used last, in Unix seconds.")
+            lines += [f"{name}{_labels(token=who)} {at:.0f}" for who, at in used.items()]
+        return "\n".join(lines) + "\n"
 
     def _lines(self, levels: Mapping[str, int], labels: Mapping[str, str]) -> Iterator[str]:
         name = "mnemo_http_requests_total"
@@ -121,6 +153,12 @@ class Metrics:
         name = "mnemo_loop_lag_seconds"
         yield from _head(name, "histogram", "Seconds that the event loop went on too late.")
         yield from _histogram(name, LAG_BUCKETS_S, self._lags, self._lag_seconds)
+        name = "mnemo_recall_seconds"
+        yield from _head(name, "histogram", "Seconds until a recall was answered.")
+        yield from _histogram(name, BUCKETS_S, self._recalls, self._recall_seconds)
+        name = "mnemo_recalls_empty_total"
+        yield from _head(name, "counter", "Recalls that found nothing.")
+        yield f"{name} {self._empty_recalls}"
         name, work = "mnemo_embedded_texts_total", traffic()
         yield from _head(
             name, "counter", "Texts that waited for their vectors, embedded by this process."
@@ -161,6 +199,17 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
+def _backlog(jobs: JobLevels) -> Counter[str]:
+    age_s = (SystemClock().now() - jobs.oldest_at).total_seconds() if jobs.oldest_at else 0
+    return Counter(
+        jobs_waiting=jobs.waiting,
+        jobs_running=jobs.running,
+        jobs_dead=jobs.dead,
+        messages_waiting=jobs.messages,
+        oldest_waiting_seconds=max(0, round(age_s)),
+    )
+
+
 def levels_of(found: RepositoryStatistics) -> dict[str, int]:
     """The levels of a repository by name."""
     return {
@@ -169,9 +218,7 @@ def levels_of(found: RepositoryStatistics) -> dict[str, int]:
         "steps": found.steps,
         "open_sessions": found.open_sessions,
         "append_backlog": found.append_backlog,
-        "jobs_waiting": found.jobs.waiting,
-        "jobs_running": found.jobs.running,
-        "jobs_dead": found.jobs.dead,
         "texts_to_embed": found.index.waiting,
         "index_bytes": found.index.bytes,
+        **_backlog(found.jobs),
     }

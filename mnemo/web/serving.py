@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
@@ -17,7 +19,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from mnemo import ConfigError, Mnemo
+from mnemo import Mnemo
+from mnemo.runtime.sockets import address_of, listening
 from mnemo.web.access import Token
 from mnemo.web.app import web_app
 from mnemo.web.gate import ADDED_IN_PRIVATE, HEAD_BYTES, LINK, LOOPBACK, too_long_a_head
@@ -249,9 +252,10 @@ IDLE_S = 30
 async def serve(
     memory: Mnemo,
     *,
-    tokens: Sequence[Token],
+    tokens: Sequence[Token] | Path,
     host: str = "127.0.0.1",
     port: int = 0,
+    listener: socket.socket | None = None,
     hosts: Sequence[str] = LOOPBACK,
     origins: Sequence[str] = (),
     limits: Limits | None = None,
@@ -262,6 +266,7 @@ async def serve(
 
     Args:
         host, port: Where to listen; port 0 is a free one.
+        listener: Listens already, in place of *host* and *port*; it is closed at the end.
         hosts, origins: As of ``web_app``.
         limits: Of connections and of the heads of requests.
         ready: Called with the URL once connections are accepted.
@@ -283,11 +288,9 @@ async def serve(
         timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=GRACE_S,
     )
-    with listening(host, port) as listener:
-        bound = listener.getsockname()[1]
-        name = f"[{host}]" if ":" in host else host
-        ready(f"http://{name}:{bound}")
-        await _Server(config, gate.app.state.live).run_until_stopped(listener)
+    with listener or listening(host, port) as bound:
+        ready(address_of(bound))
+        await _Server(config, gate.app.state.live).run_until_stopped(bound)
 
 
 class _Server(uvicorn.Server):
@@ -315,20 +318,9 @@ class _Server(uvicorn.Server):
                 self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop; what is under way may still end."""
+        """Stop; what is under way may still end. After SIGTERM the call returns."""
         self._live.end()
-        super().handle_exit(sig, frame)
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens; its connections send at once. *Raises* ``ConfigError``: it cannot."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family, backlog=2_048)
-    except OSError as error:
-        raise ConfigError(f"{host}:{port} cannot be listened on: {error.strerror}") from error
-    # Connections inherit it. Without it an answer's body waits 40 ms for the client's delayed
-    # acknowledgement: asyncio sets it only where a socket names its protocol, which this one
-    # does not.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
+        if sig == signal.SIGTERM:  # uvicorn would raise it again: nothing would be closed
+            self.should_exit = True
+        else:
+            super().handle_exit(sig, frame)

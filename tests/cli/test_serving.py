@@ -61,6 +61,29 @@ def test_a_token_is_told_beside_what_goes_into_the_file(cli, tmp_path):
     assert second.name == "other"
 
 
+def test_a_token_of_prefixes_has_no_other_repository(cli, tmp_path):
+    """Its end and its model tokens are in the entry, too."""
+    made = cli(
+        *("token", "t", "--prefix", "tenant-a/", "--expires", "2030-01-01T00:00:00Z"),
+        *("--model-tokens", "500"),
+    )
+    path = tmp_path / "tokens.toml"
+    path.write_text(made.out)
+    (token,) = read_tokens(path)
+    assert (token.repositories, token.prefixes) == ((), ("tenant-a/",))
+    assert (token.expires.year, token.model_tokens_per_day) == (2030, 500)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://h/v1", "http://h/v1?model=m", "http://h?model=m&dimensions=x"]
+)
+def test_the_url_of_an_embedder_names_model_and_dimensions(cli, url):
+    """Nothing listens before."""
+    refused = cli("serve", "--embedder", url)
+    assert (refused.code, refused.out) == (2, "")
+    assert "?model=NAME&dimensions=N" in refused.err
+
+
 def test_a_token_as_json_is_one_document(cli):
     """The secret, and the entry for the file of tokens."""
     made = cli("token", "desk", "--json").data
@@ -74,12 +97,12 @@ def test_a_service_tells_its_address_as_json(cli, monkeypatch, command):
     """The address, the token, and the page that it opens."""
     assert cli("remember", "I play the cello.").code == 0
 
-    async def ready_at_once(memory, *, ready, **_options):
-        ready("http://127.0.0.1:8642")
+    async def ended_at_once(memory, *, tokens, listener, **_options):
+        assert listener.getsockname()[1] > 0
 
-    monkeypatch.setattr("mnemo.web.serve", ready_at_once)
-    told = cli(command, "--json").data
-    assert told["url"] == "http://127.0.0.1:8642"
+    monkeypatch.setattr("mnemo.web.serve", ended_at_once)
+    told = cli(command, "--port", "0", "--json").data
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", told["url"])
     assert told["page"] == f"{told['url']}/#token={told['token']}"
 
 

@@ -14,7 +14,8 @@ import mnemo
 from mnemo.exchange import RecallShape, ViewShape
 from mnemo.operations import OPERATIONS, Operation, Parameter
 from mnemo.recall.result import cited_in
-from mnemo.web.access import Body, Id, Memory_, Readable, Writable
+from mnemo.web.access import Body, Id, Memory_, Readable, Writable, allow_model
+from mnemo.web.logs import audit_call
 from mnemo.web.routes.sessions import Opened, Status, status_of
 
 router = APIRouter(prefix="/v1")
@@ -128,7 +129,9 @@ def endpoint_of(operation: Operation) -> Callable[..., Any]:
             target = repo.conversation(thread, remember=given.pop("remember", False))
         elif session is None:
             target = getattr(repo, operation.owner) if operation.owner else repo
+        allow_model(repo, given)
         found = await operation.call(target, given)
+        audit_call(operation.name, repo.id, given)
         if answers_status:
             return await status_of(memory, repo, (session or found).id)
         return shown(found, whole) if shown else found

@@ -101,7 +101,8 @@ async def metrics(
     """
     found: Metrics = request.app.state.metrics
     if repo is None:
-        text = found.text(await found.totals(memory, token.permits))
+        used = request.app.state.tokens.last_used(token)
+        text = found.text(await found.totals(memory, token.permits), used)
     else:
         levels = levels_of(await (await opened(request, repo, make=False)).statistics())
         text = found.text(levels, repo=repo)

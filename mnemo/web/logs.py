@@ -1,0 +1,186 @@
+"""What operators read: a line of JSON for each request, and for each erasure and refused right."""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+from mnemo.runtime.clock import elapsed, new_id
+
+ACCESS = logging.getLogger("mnemo.access")
+"""A line for each answer: INFO, or WARNING where it was slow."""
+AUDIT = logging.getLogger("mnemo.audit")
+"""A line for each erasure, correction and refused right: INFO."""
+SLOW_S = 1.0
+"""Seconds from which on a request is told with its phases (S)."""
+WAITING = ("/v1/events", "/mcp", "/v1/settle", "/v1/session/wait", "/v1/session/close_and_commit")
+"""Routes that wait for something, and are not slow."""
+MOST_QUEUED = 10_000
+"""Lines that wait to be written, at most; of further ones the number is told (S)."""
+AUDIT_BYTES = 10_000_000
+"""Bytes of an audit log, after which it is rotated (S)."""
+AUDIT_FILES = 10
+"""Rotated files that are kept beside it (S)."""
+
+AUDITED = frozenset(
+    {
+        *("forget", "update_memory", "delete_repo", "import_repo", "conversation.clear"),
+        *("notes.write", "notes.delete", "notes.restore", "write_note"),
+    }
+)
+"""Operations, and tools of MCP, that erase or correct."""
+IDS = (
+    *("id", "memory_id", "memory_ids", "message_ids", "steps", "session_id", "thread_id"),
+    *("before", "sources", "topic", "version", "expected_version"),
+)
+"""Of their arguments, those that are no text of anybody's."""
+
+
+@dataclass(slots=True)
+class Request:
+    """What is known of the request at hand; *phases* in seconds."""
+
+    id: str = field(default_factory=lambda: new_id("req"))
+    token: Any = None
+    use: Any = None
+    status: int = 0
+    bytes: int = 0
+    phases: dict[str, float] = field(default_factory=dict)
+    _began: float = field(default_factory=elapsed)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Measure the time spent inside as *name*."""
+        began = elapsed()
+        try:
+            yield
+        finally:
+            self.phases[name] = elapsed() - began
+
+    def told(self, scope: Mapping[str, Any]) -> None:
+        """Log that it was answered; a plain call."""
+        seconds = elapsed() - self._began
+        route = str(getattr(scope.get("route"), "path", "other"))
+        is_slow = seconds >= SLOW_S and route not in WAITING
+        level = logging.WARNING if is_slow else logging.INFO
+        if not ACCESS.isEnabledFor(level):
+            return
+        line: dict[str, Any] = {
+            "request": self.id,
+            "token": self.token.name if self.token else None,
+            "method": scope["method"],
+            "route": route,
+            "status": self.status,
+            "ms": round(1_000 * seconds, 1),
+            "bytes": self.bytes,
+        }
+        if is_slow:
+            line["phases_ms"] = {name: round(1_000 * s, 1) for name, s in self.phases.items()}
+        ACCESS.log(level, line)
+
+
+REQUEST: ContextVar[Request | None] = ContextVar("mnemo.web.request", default=None)
+
+
+def audit(what: str, repo_id: str, given: Mapping[str, Any] | None = None) -> None:
+    """Log *what* was done, or refused, to a repository, with the ids of *given*; a plain call."""
+    if not AUDIT.isEnabledFor(logging.INFO):
+        return
+    request = REQUEST.get()
+    ids = {name: given[name] for name in IDS if given.get(name)} if given else {}
+    token = request.token.name if request and request.token else None
+    who = {"request": request.id if request else None, "token": token}
+    AUDIT.info({"what": what, "repo": repo_id, **who, **ids})
+
+
+def audit_call(name: str, repo_id: str, given: Mapping[str, Any]) -> None:
+    """Log the call *name*, if it erases or corrects; a plain call."""
+    if name in AUDITED and not given.get("dry_run"):
+        audit(name, repo_id, given)
+
+
+def audit_tool(repo_id: str, content: bytes) -> None:
+    """Log the calls of tools that erase or correct in a message of MCP; a plain call."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return  # which is answered as what it is
+    for message in found if isinstance(found, list) else [found]:
+        match message:
+            case {"method": "tools/call", "params": {"name": str(name), "arguments": dict(given)}}:
+                audit_call(name, repo_id, given)
+
+
+class JsonLine(logging.Formatter):
+    """A record as one line of JSON, in ASCII."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Tell time, level and logger, then what the record says."""
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        told: dict[str, Any] = {"at": at, "level": record.levelname.lower(), "logger": record.name}
+        told |= record.msg if isinstance(record.msg, dict) else {"message": record.getMessage()}
+        if record.exc_info:
+            told["trace"] = self.formatException(record.exc_info)
+        return json.dumps(told, default=str)
+
+
+class _Queued(QueueHandler):
+    """Leaves writing to a thread, and tells how many lines found no room."""
+
+    def __init__(self) -> None:
+        super().__init__(queue.Queue(MOST_QUEUED))
+        self.setFormatter(JsonLine())
+        self._lost = 0
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Queue *record*, which is a line by now."""
+        try:
+            if self._lost:
+                lost = {"message": f"{self._lost} lines were lost: the log is written too slowly"}
+                line = logging.makeLogRecord({"name": record.name, "levelname": "ERROR"})
+                line.msg = lost
+                self.queue.put_nowait(self.prepare(line))
+                self._lost = 0
+            self.queue.put_nowait(record)
+        except queue.Full:
+            self._lost += 1
+
+
+@contextmanager
+def written(level: str, audit_log: Path | None = None) -> Iterator[None]:
+    """Write what is logged from *level* on to stderr as JSON, and the audit log to its file."""
+    with ExitStack() as stack:
+        stack.enter_context(_handled("mnemo", level.upper(), logging.StreamHandler()))
+        if audit_log is not None:
+            file = RotatingFileHandler(
+                audit_log, maxBytes=AUDIT_BYTES, backupCount=AUDIT_FILES, encoding="ascii"
+            )
+            stack.enter_context(_handled(AUDIT.name, "INFO", file))
+        yield
+
+
+@contextmanager
+def _handled(name: str, level: str, handler: logging.Handler) -> Iterator[None]:
+    logger, queued = logging.getLogger(name), _Queued()
+    before = logger.level
+    queued.setLevel(level)
+    listener = QueueListener(queued.queue, handler)
+    listener.start()
+    logger.addHandler(queued)
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.removeHandler(queued)
+        logger.setLevel(before)
+        listener.stop()
+        handler.close()
