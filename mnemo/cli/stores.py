@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -134,6 +135,7 @@ def serve(
     share_heaps()
     chat_model = chat_model_of(model_url, model, key_env=api_key_env)
     own = chosen_embedder(embedder, os.environ.get(api_key_env))
+    _require_extra()
     secret = None if token_file else secrets.token_urlsafe(32)
     with _listening(uds, host, port) as listener:
         _tell(address_of(listener), secret, as_json=as_json)
@@ -168,6 +170,12 @@ def _listening(uds: Path | None, host: str, port: int) -> Iterator[socket.socket
                 uds.unlink(missing_ok=True)
 
 
+def _require_extra() -> None:
+    """*Raises* ``ImportError``: the HTTP service is not installed. It is not imported for that."""
+    if None in map(find_spec, ("fastapi", "uvicorn", "sse_starlette", "httptools")):
+        import mnemo.web  # noqa: F401  # says what to install
+
+
 def _tell(url: str, secret: str | None, *, as_json: bool) -> None:
     """Say where the service is; the *secret* of the address, if it has one, opens it."""
     page = url if secret is None else f"{url}/#token={secret}"
@@ -198,8 +206,8 @@ def inspect(
     The page cannot write, nothing is extracted or embedded meanwhile, and recalls are not
     counted; a recall keeps the vectors of a few texts that have none, if it embeds them.
     """
-    secret = secrets.token_urlsafe(32)
-    store = existing(store)
+    _require_extra()
+    secret, store = secrets.token_urlsafe(32), existing(store)
     with listening("127.0.0.1", port) as listener:
         _tell(address_of(listener), secret, as_json=as_json)
         from mnemo.web import serve as run_server
