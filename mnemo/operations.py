@@ -3,7 +3,7 @@ Every operation of mnemo, declared once: name, parameters, result, right, surfac
 
 Names, types, texts and errors are those of the public methods. From these declarations are made
 the routes of the HTTP service and its OpenAPI document, the methods of its client, what the MCP
-server offers, and the guide's list of operations (``mnemo guide operations``).
+server offers, and the guide's list of operations (``mnemo guide calls``).
 """
 
 from __future__ import annotations

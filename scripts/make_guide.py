@@ -1,5 +1,5 @@
 """
-Write the generated pages of the guide: configuration, events, errors, session states, figures.
+Write the generated pages of the guide: settings, calls, events, errors, states, figures.
 
 ``--check`` writes nothing and fails when a page is stale; a test does the same.
 """
@@ -13,7 +13,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import starmap
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +23,8 @@ import mnemo.config
 import mnemo.errors
 import mnemo.events
 from mnemo.config import Config, Settings
+from mnemo.operations import OPERATIONS
+from mnemo.operations import Operation as Declared
 from mnemo.session.machine import Operation, destination, diagram, refusal
 from mnemo.values.journal import SessionState
 
@@ -179,6 +181,43 @@ def _cell(state: SessionState, operation: Operation) -> str:
     return f"→ {leads_to}" if leads_to else f"`{refusal(state, operation).reason}`"
 
 
+def calls(*, listed: bool) -> str:
+    """Tables of the operations, those *listed* for further surfaces or the others, by owner."""
+    tables: dict[str, list[str]] = {}
+    for one in OPERATIONS.values():
+        if bool(one.path) is listed:
+            tables.setdefault(one.owner, []).append(_call(one, listed=listed))
+    head = "| call | right | over HTTP | MCP tool | what it does | cancelled | refused with |"
+    if not listed:
+        head = "| call | what it does | cancelled | raises |"
+    rule = "|" + "---|" * (head.count("|") - 1)
+    return "\n\n".join(
+        "\n".join([f"{'#' * (2 if listed else 3)} `{_way_to(owner)}`", "", head, rule, *rows])
+        for owner, rows in tables.items()
+    )
+
+
+def _way_to(owner: str) -> str:
+    ways = {"": "repo", "memory": "memory", "session": "session"}
+    return ways.get(owner, f"repo.{owner}").replace("conversation", "conversation(…)")
+
+
+def _call(one: Declared, *, listed: bool) -> str:
+    own = one.function.__name__
+    given = [str(p.replace(annotation=p.empty)) for p in [*one.signature.parameters.values()][1:]]
+    shown = f"`{own}({', '.join(given)})`"
+    surfaces = [one.right, f"`{one.method} /v1{one.path}`", f"`{one.tool}`" if one.tool else ""]
+    reasons = ", ".join(f"`{reason}`" for reason in sorted(one.reasons))
+    cells = [
+        shown,
+        *(surfaces if listed else ()),
+        one.summary,
+        one.cancellation.rstrip("."),
+        reasons,
+    ]
+    return "| " + " | ".join(_code(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
 # ── Figures by size ──────────────────────────────────────────────────────────────────
 
 KEPT = Path(__file__).with_name("scale.jsonl")
@@ -310,6 +349,7 @@ def _unit_costs(costs: dict[str, Any]) -> dict[str, str]:
 
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
+    "calls": {"listed": partial(calls, listed=True), "others": partial(calls, listed=False)},
     "configuration": {"settings": configuration},
     "events": {"events": events},
     "errors": {"errors": errors},

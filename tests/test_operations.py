@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 
-from mnemo import client, remote
+from mnemo import Mnemo, client, remote
+from mnemo.mcp import memory_server
 from mnemo.operations import ADDED, DEFAULTS, IN_PROCESS, OPERATIONS, OWNERS, SURFACES
+from mnemo.testing import HashingEmbedder
 from mnemo.web import curves
 from mnemo.web.routes import ROUTERS
 
@@ -164,3 +166,33 @@ def test_the_stub_has_the_calls_that_are_made():
         has = [one.default for one in made[name].parameters.values()]
         assert defaults == [one for one in has if one is not inspect.Parameter.empty], name
         assert node.returns is not None
+
+
+# ── Tools ─────────────────────────────────────────────────────────────────────────────────
+
+
+TOOL_ALONE = {
+    "forget.token": "the second call repeats what the first one reported",
+    "list_notes.offset": "goes on behind a first answer, which is cut to fit a prompt",
+    "recall.limit": "`k`, under the name that every tool has for it",
+    "remember.text": "`content`, which is a text here",
+    "update_memory.memory_id": "`id`, as `list_memories` gives it",
+    "write_note.absorbs": "notes whose contents a model merged into this one",
+    "write_note.evidence": "the words of the task that the note rests on, which are checked",
+}
+"""Arguments of tools that have another name than the method's, or none there, and why."""
+
+
+async def test_the_tools_are_the_declared_ones_with_parameters_of_the_methods():
+    """A tool has fewer parameters, or those that are listed; a model needs no other right."""
+    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
+        server = memory_server(await memory.open_repo(), write=True)
+        offered = {tool.name: tool for tool in await server.list_tools()}
+    declared = {one.tool: one for one in OPERATIONS.values() if one.tool}
+    assert set(offered) == set(declared)
+    own = {
+        f"{tool}.{name}"
+        for tool, one in declared.items()
+        for name in {*offered[tool].input_schema["properties"]} - {*one.signature.parameters}
+    }
+    assert own == set(TOOL_ALONE)

@@ -44,7 +44,7 @@ def generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["configuration", "errors", "events", "scale", "states"])
+@pytest.mark.parametrize("page", ["calls", "configuration", "errors", "events", "scale", "states"])
 def test_the_generated_parts_are_those_of_the_code(generator, page):
     """A changed setting, error, event, transition or figure makes its page stale, and is found."""
     text = read(ROOT / f"mnemo/guide/{page}.md")
