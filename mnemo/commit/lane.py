@@ -173,12 +173,11 @@ class CommitLane:
             span.set("gen_ai.memory.record.count", len(deleted))
             return len(deleted)
 
-    async def tend(self, draw: Callable[[CorpusView], Upkeep]) -> tuple[Upkeep, Applied]:
+    async def tend(self, draw: Callable[[CorpusView], Awaitable[Upkeep]]) -> tuple[Upkeep, Applied]:
         """
         Write the upkeep that *draw* makes of the graph as it is, in one transaction.
 
-        *draw* runs in a worker thread; if others wrote first, it is drawn anew. Gives what was
-        drawn last, and what it did.
+        If others wrote first, it is drawn anew. Gives what was drawn last, and what it did.
 
         *Raises* ``CommitFailed``: as of ``commit``. *Cancellation*: the transaction completes; run
         it in a task that outlives the caller.
@@ -188,7 +187,7 @@ class CommitLane:
 
         async def write(barred: Collection[str]) -> GraphWrite:
             view = await self.index.corpus()
-            upkeep = await self.threads.run(draw, view)
+            upkeep = await draw(view)
             drawn[:] = [(upkeep, view)]
             return GraphWrite(changeset_id=id, expected_revision=view.revision, upkeep=upkeep)
 
@@ -372,12 +371,15 @@ def _gone(upkeep: Upkeep, before: CorpusView, after: CorpusView) -> tuple[str, .
     """What an upkeep removed whose answer was lost."""
     left: dict[str, None] = {}
     named = {*upkeep.merges, *upkeep.removals}
-    for type, documents in before.nodes.items():
-        now = after.nodes[type]
-        for number in np.flatnonzero(documents.alive).tolist():
-            id = documents.ids[number]
-            if (id in named or type in ROUTING) and not now.of(id):
-                left[id] = None
+    for type in before.nodes:
+        # Not looked up: what is found by its id is the writer's, who is ahead of a view.
+        for part in before.parts(type):
+            were = part.named(np.flatnonzero(part.view.alive))
+            left |= dict.fromkeys(id for id in were if id in named or type in ROUTING)
+        there = [*left]
+        for part in after.parts(type):
+            for one in part.find(there)[0].tolist():
+                left.pop(there[one], None)
     return tuple(left)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from sys import getsizeof
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int32]
 Codes = NDArray[np.int64]
+Numbers = NDArray[Any]
 
 
 @fast_init
@@ -376,6 +377,30 @@ _FLOAT, _TIME = {"dtype": np.float32}, {"dtype": np.float64}
 _FLAG, _NUMBER = {"dtype": np.bool_}, {"dtype": np.int32}
 
 
+class Part(Protocol):
+    """Some of the documents of one type, numbered from 0."""
+
+    @property
+    def view(self) -> DocumentsView:
+        """The columns."""
+
+    @property
+    def embedded(self) -> Mask:
+        """Which documents have a vector."""
+
+    def find(self, ids: Sequence[str]) -> tuple[Numbers, Numbers]:
+        """The living documents of *ids*: of which of these each is, ascending, and its number."""
+
+    def named(self, numbers: Numbers) -> list[str]:
+        """The ids of documents *numbers*."""
+
+    def firsts(self, numbers: Numbers) -> Floats:
+        """The first vectors of documents *numbers*, each of which has one."""
+
+    def vectors_of(self, numbers: Numbers) -> tuple[Floats, Numbers, NDArray[np.uint8]]:
+        """All vectors of documents *numbers*; of which each is, and passages."""
+
+
 @dataclass(frozen=True)
 class DocumentsView:
     """
@@ -423,6 +448,30 @@ class DocumentsView:
         found = self.documents.get(self.aliases.get(id, id), ())
         return found and tuple([d for d in found if d < self.count and self.alive[d]])
 
+    @property
+    def view(self) -> DocumentsView:
+        """As of every ``Part``."""
+        return self
+
+    def find(self, ids: Sequence[str]) -> tuple[Numbers, Numbers]:
+        """As of every ``Part``."""
+        found = [(which, number) for which, id in enumerate(ids) for number in self.of(id)]
+        which, numbers = np.array(found, np.int64).reshape(-1, 2).T
+        return which, numbers
+
+    def named(self, numbers: Numbers) -> list[str]:
+        """As of every ``Part``."""
+        return [self.ids[number] for number in numbers.tolist()]
+
+    @property
+    def embedded(self) -> Mask:
+        """As of every ``Part``."""
+        return self.rows >= 0
+
+    def firsts(self, numbers: Numbers) -> Floats:
+        """As of every ``Part``."""
+        return self.vectors[self.rows[numbers]]
+
     @cached_property
     def rows(self) -> Ints:
         """Row of a document's first vector; -1 without one."""
@@ -454,7 +503,7 @@ class DocumentsView:
         lengths = self.lengths[self.alive]
         return max(float(lengths.sum(dtype=np.float64)) / max(len(lengths), 1), 1e-9)
 
-    def vectors_of(self, numbers: NDArray[Any]) -> tuple[Floats, Ints, NDArray[np.uint8]]:
+    def vectors_of(self, numbers: Numbers) -> tuple[Floats, Ints, NDArray[np.uint8]]:
         """The vectors of documents *numbers*, first ones first; of which each is, and passages."""
         first = self.rows[numbers]
         further = np.flatnonzero(self.vector_passages)
@@ -532,9 +581,19 @@ class CorpusView:
     damaged: tuple[str, ...] = ()
     owed: int = 0
 
+    def parts(self, kind: NodeType) -> tuple[Part, ...]:
+        """The documents of one type, in order of their arrival; as of ``of_type``."""
+        view = self.of_type(kind)
+        return () if view is None else (view,)
+
     def of_type(self, kind: NodeType) -> DocumentsView | None:
         """The documents of one type; ``source`` nodes are found as the steps they repeat."""
         return self.steps if kind in ("episodic", "source") else self.nodes.get(kind)
+
+    def aliases_of(self, ids: Sequence[str]) -> dict[str, str]:
+        """Those of *ids* that are steps made of a message → the message's document."""
+        aliases = self.steps.aliases
+        return {id: aliases[id] for id in ids if id in aliases}
 
     @property
     def is_empty(self) -> bool:

@@ -11,15 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from heapq import merge
+from itertools import repeat
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.similarity import same_claim_guard
-from mnemo.index.corpus import CorpusView
+from mnemo.index.corpus import CorpusView, Floats, Part
 from mnemo.maintenance.near_pairs import BAND, Near, Neighbourhood
-from mnemo.maintenance.plan import Plan, Sources, holds_still, living, pieces
+from mnemo.maintenance.plan import Plan, Sources, pieces
 from mnemo.recall.score import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.values.changeset import Upkeep
@@ -37,13 +38,16 @@ class Consolidation(Plan):
     losses: Mapping[str, str]
     facts: Mapping[str, Semantic]
 
-    def upkeep(self, view: CorpusView) -> Upkeep:
+    async def upkeep(self, view: CorpusView) -> Upkeep:
         """Merge what still is what it was; whoever names a loser names its survivor then."""
-        still = {id for id, fact in self.facts.items() if holds_still(view, fact)}
+        still = await self.unchanged(view, self.facts.values())
         losses = {a: b for a, b in self.losses.items() if a in still and b in still}
         merges = _ends(losses)
-        changed = (*_united(merges, self.facts), *_redirected(view, merges))
-        return Upkeep(changed=changed, merges=merges, sweeps=True)
+        changed: list[Node] = [*_united(merges, self.facts)]
+        ended = await self.sources.threads.run(_ended, view) if merges else ()
+        for ids in pieces(ended):
+            changed += _redirected(await self.sources.nodes(ids), merges)
+        return Upkeep(changed=tuple(changed), merges=merges, sweeps=True)
 
 
 async def plan_consolidation(sources: Sources, *, threshold: float) -> Consolidation:
@@ -52,50 +56,76 @@ async def plan_consolidation(sources: Sources, *, threshold: float) -> Consolida
     ``StoreError``: the store could not be read. *Cancellation*: safe.
     """
     view = await sources.index.corpus()
-    holding = await sources.threads.run(_holding, view)
-    facts, rows = await sources.threads.run(_placed, view, holding)
-    vectors = view.nodes["semantic"].vectors
-    hood = await sources.threads.run(lambda: Neighbourhood(vectors, rows, threshold=threshold))
-    merging = _Merging(sources, facts, hood)
+    facts = await sources.threads.run(_Facts.of, view)
+    places = np.arange(len(facts.ids))
+    hood = await sources.threads.run(lambda: Neighbourhood(facts, places, threshold=threshold))
+    merging = _Merging(sources, facts.ids, hood)
     await merging.run()
-    return Consolidation(checked=len(holding), losses=merging.losses, facts=merging.involved)
+    return Consolidation(
+        sources=sources,
+        revision=view.revision,
+        checked=facts.holding,
+        losses=merging.losses,
+        facts=merging.involved,
+    )
 
 
-def _holding(view: CorpusView) -> list[tuple[str, int]]:
-    """The facts that hold, by id and document number."""
-    documents, breather = view.nodes["semantic"], Breather()
-    found = []
-    for number in np.flatnonzero(documents.alive).tolist():
-        breather.breathe()
-        fact = documents.nodes[number]
-        if isinstance(fact, Semantic) and fact.valid_to is None and fact.superseded_by is None:
-            found.append((fact.id, number))
-    return found
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """
+    The facts that hold and have a vector, by id (which merging does not change): to be read as an
+    array of their first vectors. *holding*: how many there are with those that have none.
+    """
 
+    parts: Sequence[Part]
+    ids: Sequence[str]
+    part: Ints
+    number: Ints
+    shape: tuple[int, int]
+    holding: int
 
-def _placed(view: CorpusView, facts: Sequence[tuple[str, int]]) -> tuple[list[Semantic], Ints]:
-    """The facts that have a vector, by id (which merging does not change), with its row."""
-    documents, breather = view.nodes["semantic"], Breather()
-    placed, rows = list[Semantic](), list[int]()
-    # Sorted in pieces: one long sort would not let the event loop in between.
-    for _, number in merge(*(sorted(piece) for piece in pieces(facts))):
-        breather.breathe()
-        fact, row = documents.nodes[number], int(documents.rows[number])
-        if isinstance(fact, Semantic) and row >= 0:
-            placed.append(fact)
-            rows.append(row)
-    return placed, np.array(rows, np.intp)
+    @classmethod
+    def of(cls, view: CorpusView) -> _Facts:
+        parts, breather, holding = view.parts("semantic"), Breather(), 0
+        found = list[tuple[str, int, int]]()
+        for place, part in enumerate(parts):
+            holds = part.view.alive & np.isinf(part.view.valid_to)
+            holding += int(np.count_nonzero(holds))
+            for some in pieces(np.flatnonzero(holds & part.embedded).tolist()):
+                found += zip(part.named(np.array(some)), repeat(place), some)
+                breather.breathe()
+        # Sorted in pieces: one long sort would not let the event loop in between.
+        placed = [*merge(*(sorted(piece) for piece in pieces(found)))]
+        _, part_of, number = [*zip(*placed, strict=True)] or [(), (), ()]
+        width = next((part.view.vectors.shape[1] for part in parts), 0)
+        return cls(
+            parts=parts,
+            ids=[id for id, *_ in placed],
+            part=np.array(part_of, np.intp),
+            number=np.array(number, np.intp),
+            shape=(len(placed), width),
+            holding=holding,
+        )
+
+    def __getitem__(self, places: Ints) -> Floats:
+        rows = np.empty((len(places), self.shape[1]), np.float32)
+        part_of = self.part[places]
+        for place, part in enumerate(self.parts):
+            mine = part_of == place
+            rows[mine] = part.firsts(self.number[places[mine]])
+        return rows
 
 
 # ── Who loses to whom ────────────────────────────────────────────────────────────────
 
 
 class _Merging:
-    """Decides which of *facts* lose (*losses*: loser → survivor); *hood* has their vectors."""
+    """Decides which of the facts *ids* lose: loser → survivor; *hood* has their vectors."""
 
-    def __init__(self, sources: Sources, facts: list[Semantic], hood: Neighbourhood) -> None:
+    def __init__(self, sources: Sources, ids: Sequence[str], hood: Neighbourhood) -> None:
         self._sources = sources
-        self._facts = facts
+        self._all = ids
+        self._facts = dict[int, Semantic]()
         self._hood = hood
         self._crowds = _Crowds()
         self.losses: dict[str, str] = {}
@@ -103,32 +133,46 @@ class _Merging:
 
     async def run(self) -> None:
         """Look at each fact's nearest, again where some lost, so that a second run finds none."""
-        places = np.arange(len(self._facts))
+        places = np.arange(len(self._all))
         while len(places):
             pairs: list[Pair] = []
             for first in range(0, len(places), BAND):
                 band = places[first : first + BAND]
-                pairs += await self._sources.threads.run(self._look, band)
+                near = await self._sources.threads.run(self._look, band)
+                await self._read(near)
+                pairs += await self._sources.threads.run(self._passed, near)
             ids = await self._sources.threads.run(self._ids, pairs)
             metadata = await self._sources.metadata(ids)
             places = await self._sources.threads.run(self._decide, pairs, metadata)
 
-    def _look(self, places: Ints) -> list[Pair]:
+    def _look(self, places: Ints) -> Near:
         near = self._hood.near(places)
         self._crowds.seen(places, near)
-        return list(self._passed(near))
+        return near
 
-    def _passed(self, near: Near) -> Iterator[Pair]:
-        breather = Breather()
+    async def _read(self, near: Near) -> None:
+        """Read the facts at both ends."""
+        ends = np.union1d(near.left, near.right).tolist()
+        wanted = {self._all[place]: place for place in ends if place not in self._facts}
+        for ids in pieces([*wanted]):
+            for fact in await self._sources.nodes(ids):
+                if isinstance(fact, Semantic):
+                    self._facts[wanted[fact.id]] = fact
+
+    def _passed(self, near: Near) -> list[Pair]:
+        breather, passed = Breather(), list[Pair]()
         ends = zip(near.left.tolist(), near.right.tolist(), near.cosines.tolist(), strict=True)
         for i, j, cosine in ends:
             breather.breathe()
-            one, other = self._facts[i], self._facts[j]
+            one, other = self._facts.get(i), self._facts.get(j)
+            if one is None or other is None or one.superseded_by or other.superseded_by:
+                continue
             # What the hand wrote is kept as it is, and what it wrote apart stays apart.
             if one.edits and other.edits:
                 continue
             if same_claim_guard(one.proposition, other.proposition):
-                yield -cosine, i, j
+                passed.append((-cosine, i, j))
+        return passed
 
     def _ids(self, pairs: Iterable[Pair]) -> list[str]:
         places = dict.fromkeys(place for _, *ends in pairs for place in ends)
@@ -226,8 +270,16 @@ def _earliest(times: Iterable[datetime | None]) -> datetime | None:
     return min((at for at in times if at is not None), key=as_utc, default=None)
 
 
-def _redirected(view: CorpusView, merges: Mapping[str, str]) -> Iterator[Node]:
+def _ended(view: CorpusView) -> list[str]:
+    """The facts that hold no longer."""
+    found = list[str]()
+    for part in view.parts("semantic"):
+        found += part.named(np.flatnonzero(part.view.alive & np.isfinite(part.view.valid_to)))
+    return found
+
+
+def _redirected(nodes: Iterable[Node], merges: Mapping[str, str]) -> Iterator[Node]:
     """The facts that losers had superseded, superseded by the survivors."""
-    for node in living(view.of_type("semantic")) if merges else ():
+    for node in nodes:
         if isinstance(node, Semantic) and node.superseded_by in merges:
             yield replace(node, superseded_by=merges[str(node.superseded_by)])

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,17 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.intp]
 
 
+class Vectors(Protocol):
+    """Rows that are read as those of an array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many there are, and numbers of each."""
+
+    def __getitem__(self, rows: Ints, /) -> Floats:
+        """Those of *rows*."""
+
+
 @dataclass(frozen=True, slots=True)
 class Near:
     """Pairs of a band, earlier to later; *truncated*: places with over ``NEIGHBOURS``."""
@@ -58,7 +70,7 @@ class Near:
 class Neighbourhood:
     """Unit *vectors* of *rows* (places 0, 1 …); pairs exceed the cosine *threshold*."""
 
-    def __init__(self, vectors: Floats, rows: Ints, *, threshold: float) -> None:
+    def __init__(self, vectors: Vectors, rows: Ints, *, threshold: float) -> None:
         self._vectors = vectors
         self._rows = rows
         self._threshold = threshold
@@ -130,7 +142,7 @@ class Neighbourhood:
 _NONE = np.zeros(0, np.intp)
 
 
-def _coarse(vectors: Floats, rows: Ints) -> Floats:
+def _coarse(vectors: Vectors, rows: Ints) -> Floats:
     """Each vector in its main directions, and its length in all others: products are bounds."""
     if vectors.shape[1] <= COARSE or len(rows) <= SMALL:
         return vectors[rows]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
+
+import numpy as np
 
 from mnemo.config import Config
 from mnemo.errors import StoreCorrupt
 from mnemo.graph.graph import StoredGraph
-from mnemo.index.corpus import CorpusView, DocumentsView
+from mnemo.index.corpus import CorpusView
 from mnemo.index.follower import RepositoryIndex
 from mnemo.protocols import Clock, Embedder
+from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import Threads
-from mnemo.values.changeset import Upkeep
-from mnemo.values.graph import Node, NodeMetadata
+from mnemo.values.changeset import Revision, Upkeep
+from mnemo.values.graph import Node, NodeMetadata, NodeType
 
 T = TypeVar("T")
 
@@ -35,6 +38,10 @@ class Sources:
     threads: Threads
     passed: list[StoreCorrupt] = field(default_factory=list)
 
+    async def nodes(self, ids: Sequence[str]) -> list[Node]:
+        """Those of *ids* that there are. *Cancellation*: safe."""
+        return await self.graph.nodes(ids, intact=self.passed)
+
     async def metadata(self, ids: Sequence[str]) -> dict[str, NodeMetadata]:
         """Entries of *ids*, read in pieces. *Cancellation*: safe."""
         found: dict[str, NodeMetadata] = {}
@@ -45,13 +52,19 @@ class Sources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(ABC):
-    """What an operation found out about one revision: *checked* nodes were looked at."""
+    """What an operation found out about one *revision*: *checked* nodes were looked at."""
 
+    sources: Sources
+    revision: Revision
     checked: int
 
     @abstractmethod
-    def upkeep(self, view: CorpusView) -> Upkeep:
-        """What to do to the graph; nodes changed since planning are left. For a worker thread."""
+    async def upkeep(self, view: CorpusView) -> Upkeep:
+        """What to do to the graph; nodes changed since planning are left. *Cancellation*: safe."""
+
+    async def unchanged(self, view: CorpusView, nodes: Iterable[Node]) -> set[str]:
+        """The ids of those of *nodes* that are in *view* what they were."""
+        return await self.sources.threads.run(_unchanged, view, [*nodes], self.revision)
 
     def counts(self, upkeep: Upkeep) -> dict[str, int]:
         """Fields of the report if *upkeep* was done; for a worker thread, too."""
@@ -63,18 +76,20 @@ def pieces(items: Sequence[T], *, size: int = PIECE) -> Iterator[Sequence[T]]:
         yield items[start : start + size]
 
 
-def living(documents: DocumentsView | None) -> list[Node]:
+def living(view: CorpusView, type: NodeType) -> list[str]:
     """The nodes of one type, in order of their last change."""
-    if documents is None:
-        return []
-    alive = documents.alive.tolist()
-    nodes = zip(documents.nodes, alive, strict=False)
-    return [node for node, lives in nodes if lives and node is not None]
+    parts = view.parts(type)
+    return [id for part in parts for id in part.named(np.flatnonzero(part.view.alive))]
 
 
-def holds_still(view: CorpusView, node: Node) -> bool:
-    """Whether *node* is unchanged: the index keeps one object per node until it changes."""
-    documents = view.of_type(node.type)
-    return documents is not None and any(
-        documents.nodes[number] is node for number in documents.of(node.id)
-    )
+def _unchanged(view: CorpusView, nodes: Sequence[Node], revision: Revision) -> set[str]:
+    found, breather = set[str](), Breather()
+    for piece in pieces(nodes):
+        for type in {node.type for node in piece}:
+            ids = [node.id for node in piece if node.type == type]
+            for part in view.parts(type):
+                which, numbers = part.find(ids)
+                # A node that is written again is a new document.
+                found.update(ids[one] for one in which[part.view.born[numbers] <= revision])
+            breather.breathe()
+    return found

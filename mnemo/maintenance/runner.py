@@ -16,7 +16,7 @@ from mnemo.errors import MnemoError
 from mnemo.events import ConsolidationCompleted, DecayCompleted, ValidationCompleted
 from mnemo.index.corpus import CorpusView
 from mnemo.maintenance.consolidate import plan_consolidation
-from mnemo.maintenance.plan import Plan, Sources, holds_still, living, pieces
+from mnemo.maintenance.plan import Plan, Sources, living, pieces
 from mnemo.maintenance.validate import plan_validation
 from mnemo.recall.score import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc, elapsed
@@ -126,15 +126,11 @@ class Decay(Plan):
     faded: Sequence[Node]
     at: datetime
 
-    def upkeep(self, view: CorpusView) -> Upkeep:
+    async def upkeep(self, view: CorpusView) -> Upkeep:
         """Delete what still is what it was."""
-        breather = Breather()
-        removals = []
-        for node in self.faded:
-            breather.breathe()
-            if holds_still(view, node):
-                removals.append(node.id)
-        return Upkeep(removals=tuple(removals), accessed_until=self.at, sweeps=True)
+        still = await self.unchanged(view, self.faded)
+        removals = tuple(node.id for node in self.faded if node.id in still)
+        return Upkeep(removals=removals, accessed_until=self.at, sweeps=True)
 
 
 def decaying_types(types: Sequence[str]) -> tuple[NodeType, ...]:
@@ -150,13 +146,12 @@ async def plan_decay(sources: Sources, *, threshold: float, types: Sequence[Node
     view, now = await sources.index.corpus(), sources.clock.now()
     checked, faded = 0, list[Node]()
     for type in types:
-        for piece in pieces(await sources.threads.run(living, view.of_type(type))):
-            metadata = await sources.graph.metadata(
-                [node.id for node in piece], intact=sources.passed
-            )
-            faded += await sources.threads.run(_faded, sources, piece, metadata, threshold, now)
-            checked += len(piece)
-    return Decay(checked=checked, faded=faded, at=now)
+        for ids in pieces(await sources.threads.run(living, view, type)):
+            nodes, metadata = await sources.nodes(ids), await sources.metadata(ids)
+            faded += await sources.threads.run(_faded, sources, nodes, metadata, threshold, now)
+            checked += len(nodes)
+    known = partial(Decay, sources=sources, revision=view.revision)
+    return known(checked=checked, faded=faded, at=now)
 
 
 def _faded(

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mnemo.config import MaintenanceConfig
 from mnemo.errors import ModelError
-from mnemo.index.corpus import CorpusView
-from mnemo.maintenance.plan import Plan, Sources, holds_still, living, pieces
+from mnemo.index.corpus import CorpusView, products
+from mnemo.index.nearest import first_vectors
+from mnemo.maintenance.plan import Plan, Sources, living, pieces
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import terms
 from mnemo.values.changeset import Upkeep
@@ -57,16 +57,11 @@ class Validation(Plan):
     verdicts: Sequence[Verdict]
     config: MaintenanceConfig
 
-    def upkeep(self, view: CorpusView) -> Upkeep:
+    async def upkeep(self, view: CorpusView) -> Upkeep:
         """Set the penalties that differ, of what still is what it was."""
-        breather = Breather()
-        penalties: dict[str, float] = {}
-        for verdict in self.verdicts:
-            breather.breathe()
-            due = self._due(verdict)
-            if due != verdict.penalty and holds_still(view, verdict.node):
-                penalties[verdict.node.id] = due
-        return Upkeep(penalties=penalties)
+        due = [(v.node, self._due(v)) for v in self.verdicts if self._due(v) != v.penalty]
+        still = await self.unchanged(view, (node for node, _ in due))
+        return Upkeep(penalties={node.id: one for node, one in due if node.id in still})
 
     def counts(self, upkeep: Upkeep) -> dict[str, int]:
         """How many there are of each finding; without those left for the next run."""
@@ -96,10 +91,15 @@ async def plan_validation(sources: Sources) -> Validation:
     judge = _Judge(sources, view)
     verdicts: list[Verdict] = []
     for type in JUDGED:
-        for piece in pieces(await sources.threads.run(living, view.of_type(type))):
-            verdicts += await judge.judge(type, piece)
-    config = sources.config.maintenance
-    return Validation(checked=len(verdicts), verdicts=verdicts, config=config)
+        for ids in pieces(await sources.threads.run(living, view, type)):
+            verdicts += await judge.judge(type, await sources.nodes(ids))
+    return Validation(
+        sources=sources,
+        revision=view.revision,
+        checked=len(verdicts),
+        verdicts=verdicts,
+        config=sources.config.maintenance,
+    )
 
 
 # ── One piece ────────────────────────────────────────────────────────────────────────
@@ -107,11 +107,17 @@ async def plan_validation(sources: Sources) -> Validation:
 
 @dataclass(slots=True)
 class _Case:
-    """A node, the steps behind it, and whether they say what it says."""
+    """
+    A node, the steps behind it, and whether they say what it says.
+
+    *vector*: Its own, where the index has it; *unknown*: the steps of which the index has none.
+    """
 
     node: Node
     steps: list[str] = field(default_factory=list)
     grounded: bool = False
+    vector: Vector | None = None
+    unknown: list[str] = field(default_factory=list)
 
 
 class _Judge:
@@ -133,22 +139,20 @@ class _Judge:
         return [_verdict(case, metadata) for case in cases]
 
     def _by_vectors(self, type: NodeType, cases: Sequence[_Case]) -> None:
-        """Compare the vectors that the index has, in one go."""
-        documents, steps = self._view.nodes[type], self._view.steps
-        breather = Breather()
-        triples: list[tuple[int, int, int]] = []
-        for place, case in enumerate(cases):
+        """Compare the vectors that the index has."""
+        breather, view = Breather(), self._view
+        behind = [id for case in cases for id in case.steps]
+        steps = {id: id for id in behind} | view.aliases_of(behind)
+        mine = first_vectors(view.parts(type), [case.node.id for case in cases])
+        theirs = first_vectors(view.parts("episodic"), [*{*steps.values()}])
+        for case in cases:
             breather.breathe()
-            if (mine := self._row(case.node)) < 0:
-                continue
-            sides = (number for id in case.steps for number in steps.of(id))
-            theirs = (int(steps.rows[number]) for number in sides)
-            triples += [(place, mine, row) for row in theirs if row >= 0]
-        if triples:
-            places, a, b = np.array(triples, np.intp).T
-            near = _cosines(documents.vectors, a, steps.vectors, b) >= self._threshold
-            for place in np.unique(places[near]).tolist():
-                cases[place].grounded = True
+            case.vector = next(iter(mine.get(case.node.id, ())), None)
+            sides = [side for id in case.steps for side in theirs.get(steps[id], ())]
+            case.unknown = [id for id in case.steps if steps[id] not in theirs]
+            if case.vector is not None and sides:
+                cosines = products(np.stack(sides), case.vector)
+                case.grounded = float(cosines.max()) >= self._threshold
 
     async def _by_words(self, cases: Sequence[_Case]) -> None:
         """Read what the others rest on; where words do not tell, ask for missing vectors."""
@@ -158,28 +162,11 @@ class _Judge:
         read = self._sources.graph.nodes(list(wanted), intact=self._sources.passed)
         steps = {node.id: node for node in await read}
         await self._sources.threads.run(_share_words, cases, steps)
-        unknown = {id: steps[id].text for c in cases for id in self._unknown(c) if id in steps}
+        asking = [case for case in cases if not case.grounded and case.vector is not None]
+        unknown = {id: steps[id].text for c in asking for id in c.unknown if id in steps}
         for texts in pieces(list(unknown.items()), size=BATCH):
             vectors = await self._embedded(dict(texts))
             await self._sources.threads.run(self._compare, cases, vectors)
-
-    def _unknown(self, case: _Case) -> Iterator[str]:
-        """The steps of one that is not grounded yet of which the index has no vector."""
-        if case.grounded or self._vector(case.node) is None:
-            return
-        for id in case.steps:
-            if all(self._view.steps.rows[d] < 0 for d in self._view.steps.of(id)):
-                yield id
-
-    def _vector(self, node: Node) -> Vector | None:
-        row = self._row(node)
-        return self._view.nodes[node.type].vectors[row] if row >= 0 else None
-
-    def _row(self, node: Node) -> int:
-        """Of its vector; -1 if it has none."""
-        documents = self._view.nodes[node.type]
-        numbers = documents.of(node.id)
-        return int(documents.rows[numbers[-1]]) if numbers else -1
 
     async def _embedded(self, texts: Mapping[str, str]) -> dict[str, Vector]:
         """Vectors of steps that the index does not know, such as those applied by hand."""
@@ -197,8 +184,8 @@ class _Judge:
         for case in cases:
             breather.breathe()
             theirs = [vectors[id] for id in case.steps if id in vectors]
-            mine = self._vector(case.node) if theirs and not case.grounded else None
-            if mine is not None:
+            mine = case.vector
+            if theirs and mine is not None and not case.grounded:
                 case.grounded = max(float(mine @ other) for other in theirs) >= self._threshold
 
 
@@ -208,16 +195,6 @@ def _cases(nodes: Iterable[Node], edges: Iterable[Edge]) -> list[_Case]:
         if edge.source in cases:
             cases[edge.source].steps.append(edge.target)
     return list(cases.values())
-
-
-def _cosines(
-    mine: NDArray[np.float32], a: NDArray[np.intp], theirs: NDArray[np.float32], b: NDArray[np.intp]
-) -> NDArray[np.float32]:
-    cosines = np.empty(len(a), np.float32)
-    for first in range(0, len(a), _WORDS_AT_ONCE):
-        part = slice(first, first + _WORDS_AT_ONCE)
-        cosines[part] = np.einsum("ij,ij->i", mine[a[part]], theirs[b[part]])
-    return cosines
 
 
 def _share_words(cases: Iterable[_Case], steps: Mapping[str, Node]) -> None:

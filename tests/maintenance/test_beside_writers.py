@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import numpy as np
 import pytest
 from helpers import child_environment
 from maintenance_kit import Memory, at_cosine
@@ -24,7 +25,6 @@ from mnemo import (
     UsageError,
 )
 from mnemo.events import ConsolidationCompleted, DecayCompleted, WriteFailed
-from mnemo.maintenance.plan import living
 from mnemo.protocols import GraphWrite
 
 PROGRAM = Path(__file__).with_name("other_maintainer.py")
@@ -299,8 +299,9 @@ async def indexed(repo: Any) -> dict[str, Any]:
     view = await repo._parts.index.corpus()
     found = {}
     for documents in view.nodes.values():
-        for node in living(documents):
-            (number,) = documents.of(node.id)
+        for number in np.flatnonzero(documents.alive).tolist():
+            node = documents.nodes[number]
+            assert documents.of(node.id) == (number,)
             times = (documents.first[number], documents.last[number], documents.valid_to[number])
             found[node.id] = (node, int(documents.lengths[number]), times)
     return found

@@ -18,7 +18,7 @@ from mnemo.events import (
 )
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document
-from mnemo.maintenance.consolidate import _holding, _placed
+from mnemo.maintenance.consolidate import _Facts
 from mnemo.protocols import GraphWrite
 from mnemo.runtime.clock import Breather
 
@@ -325,6 +325,6 @@ def test_of_a_long_fact_the_first_passage_is_compared():
     texts = corpus.put(node_document(fact, {}), breather)
     corpus.add_vectors(dict(zip(texts, np.eye(3, dtype=np.float32), strict=True)))
     view = corpus.view(0, breather)
-    placed, rows = _placed(view, _holding(view))
-    assert [one.id for one in placed] == ["long"]
-    assert view.nodes["semantic"].vectors[rows].tolist() == [[1, 0, 0]]
+    facts = _Facts.of(view)
+    assert facts.ids == ["long"]
+    assert facts[np.array([0])].tolist() == [[1, 0, 0]]
