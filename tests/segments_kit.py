@@ -10,7 +10,7 @@ from engines import rows_of
 
 from mnemo import Config, Mnemo
 from mnemo.config import JobsConfig
-from mnemo.index import at_rest
+from mnemo.index import at_rest, keeper
 from mnemo.index.follower import RepositoryIndex
 from mnemo.index.lexicon import Lexicon
 from mnemo.index.segments import NAMED, unpacked
@@ -22,12 +22,13 @@ WORDS = ("bees", "honey", "river", "Zoë", "東京都", "café", "swarm", "hive"
 
 
 @contextmanager
-def few(*, large: int = 72, exact: int = 100) -> Iterator[None]:
-    """A few documents are many."""
+def few(*, large: int = 72, exact: int = 100, least: int | None = None) -> Iterator[None]:
+    """A few documents are many; *least* of them make a large segment, all *large* by default."""
     with pytest.MonkeyPatch.context() as patch:
         for module, name, value in ((at_rest, "LARGE", large), (at_rest, "EXACT", exact)):
             patch.setattr(module, name, value)
         patch.setattr(gather, "EXACT", exact)
+        patch.setattr(keeper, "LARGE_FROM", large if least is None else least)
         yield
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import islice, takewhile
 from sys import getsizeof
@@ -15,8 +15,18 @@ from numpy.typing import NDArray
 
 from mnemo.index.corpus import Document, Ints, Mask, thread_chain
 from mnemo.index.corpus_writer import NODE, Corpus, Documents, Steps
-from mnemo.index.erased import ALONE, those
-from mnemo.index.large import EXACT, LARGE, Sealed, with_vectors
+from mnemo.index.erased import ALONE
+from mnemo.index.held import Held
+from mnemo.index.large import (
+    CLAIMS,
+    EXACT,
+    LARGE,
+    Segment,
+    derived,
+    joined,
+    those,
+    with_codes,
+)
 from mnemo.index.owed import Debt
 from mnemo.index.segments import (
     MOST_DOCUMENTS,
@@ -34,9 +44,9 @@ from mnemo.index.segments import (
 )
 from mnemo.runtime.clock import Breather, breathed
 from mnemo.values.feed import FeedCursor
-from mnemo.values.graph import Intent, Node
+from mnemo.values.graph import Intent, Node, Vector
 from mnemo.values.steps import PARTS
-from mnemo.values.vectors import passage_key
+from mnemo.values.vectors import passage_key, vector_keys
 
 log = logging.getLogger("mnemo")
 
@@ -90,60 +100,161 @@ def segment(
 
 
 def large_segment(
-    corpus: Corpus, stay: Sequence[Kept], cursor: FeedCursor, refused: Collection[str], **known: Any
+    held: Held, chain: Chain, cursor: FeedCursor, *, least: int, **known: Any
 ) -> Made | None:
     """
-    The large segment that is to be put behind those that *stay*, if there is enough for one. What
-    texts with *refused* keys are of it names alone.
+    The large segment that is to be put behind those of *chain*, or in the place of the last one
+    and with it, if at least *least* documents wait for that.
     """
-    steps, after = corpus.steps, stay[-1].until if stay else _START
-    numbers = _since(corpus, "steps", after)["steps"]
-    if sum(one.documents for one in stay) + len(numbers) <= EXACT:
+    # What of nodes is damaged is read again when it is put right.
+    if held.documents <= EXACT or (chain == "nodes" and held.damaged):
         return None
+    after = held.end(chain)
+    of_chain = _large_steps if chain == "steps" else _large_nodes
+    made = of_chain(held, after, cursor, least)
+    if made is None:
+        return None
+    until, new = made
+    stay = held.listed[chain]
+    last = held.large[chain][-1] if stay else None
+    if last is not None and len(last) + sum(map(len, new.values())) <= LARGE:
+        # What left the steps leaves the segment with what repeats it: elsewhere.
+        living = {kind: sealed.living for kind, sealed in last.sealed.items()}
+        if chain == "nodes" or all(sealed.is_whole for sealed in last.sealed.values()):
+            new, after, stay = _united(living | {**last.others}, new), last.head.after, stay[:-1]
+    batches = {
+        kind: derived(batch) if "codes" in batch.columns else batch for kind, batch in new.items()
+    }
+    documents = sum(map(len, batches.values()))
+    head = Head(chain=chain, after=after, until=until, documents=documents, **known)
+    return head, packed(head, batches, findable=True), stay
+
+
+def _united(earlier: Batches, later: Batches) -> Batches:
+    """Both, of each node what it was later."""
+    both = {}
+    for kind in earlier.keys() | later.keys():
+        parts = [batches[kind] for batches in (earlier, later) if kind in batches]
+        if kind != "steps" and len(parts) == 2:
+            new = {*parts[1].names["ids"]}
+            parts[0] = those(parts[0], np.array([id not in new for id in parts[0].names["ids"]]))
+        both[kind] = joined(parts)
+    return both
+
+
+def _large_steps(
+    held: Held, after: FeedCursor, cursor: FeedCursor, least: int
+) -> tuple[FeedCursor, Batches] | None:
+    """
+    The first steps and messages behind *after* that have their vectors, and up to where they are.
+    What the embedder does not take is named alone.
+    """
+    corpus, steps = held.corpus, held.corpus.steps
+    numbers = _since(corpus, "steps", after)["steps"]
     owing, alone = list[int](), set[str]()
     for key, debt in corpus.owed.items():
-        if debt.group is steps and key in refused:
+        if debt.group is steps and key in held.refused:
             alone.add(debt.node_id)
         elif debt.group is steps:
             owing.append(debt.number)
     numbers = numbers[numbers < min(np.intersect1d(owing, numbers), default=steps.count)]
     stands = np.array([steps.ids[number] in alone for number in numbers.tolist()], np.bool_)
     alones, numbers = numbers[stands], numbers[~stands]
-    if len(numbers) < LARGE or ALONE * (len(alones) + len(steps.unread)) > LARGE:
+    if len(numbers) < least or ALONE * (len(alones) + len(steps.unread)) > LARGE:
         return None
     numbers = _first(steps, numbers, LARGE)
     alones = alones[alones < numbers[-1]]
     until = replace(cursor, vector=0, revision=0)
     until = _reached(steps, np.union1d(numbers, alones), after, until)
-    rows, owners, passages = steps.view().vectors_of(numbers)
-    order = np.lexsort((passages, owners))
-    counts = np.bincount(np.searchsorted(numbers, owners), minlength=len(numbers))
     batch = _steps(corpus, numbers, after, until)
     named = [(id, "", "", 0) for id in sorted({steps.ids[number] for number in alones.tolist()})]
-    batch = with_vectors(replace(batch, repeats=[*batch.repeats, *named]), counts, rows[order])
-    head = Head(chain="steps", after=after, until=until, documents=len(numbers), **known)
-    return head, packed(head, {"steps": batch}, findable=True), stay
+    batch = replace(batch, repeats=[*batch.repeats, *named])
+    return until, {"steps": _with_codes(steps, batch, numbers)}
 
 
-def shed(corpus: Corpus, large: Sequence[Sealed], alone: Iterable[str], until: FeedCursor) -> None:
+def _large_nodes(
+    held: Held, after: FeedCursor, cursor: FeedCursor, least: int
+) -> tuple[FeedCursor, Batches] | None:
     """
-    Keep of the steps and messages those that came after *until*, where *large* ends, and those
-    which it names *alone*.
+    The nodes of the first revisions behind *after* whose facts and instructions have vectors, or
+    cannot have any; and up to where they are.
     """
+    corpus = held.corpus
+    found: dict[Any, Numbers] = _since(corpus, "nodes", after)
+    born = {kind: corpus.nodes[kind].columns["born"].view() for kind in found}
+    until = cursor.revision
+    for key, debt in corpus.owed.items():
+        for kind in CLAIMS:
+            group = corpus.nodes[kind]
+            if debt.group is group and key not in held.refused and group.is_alive(debt.number):
+                until = min(until, int(born[kind][debt.number]) - 1)
+    waiting = np.sort(np.concatenate([born[kind][found[kind]] for kind in CLAIMS]))
+    waiting = waiting[waiting <= until]
+    if len(waiting) < least:
+        return None
+    until = int(waiting[min(LARGE, len(waiting)) - 1])
+    batches = {}
+    for kind, numbers in found.items():
+        chosen = numbers[born[kind][numbers] <= until]
+        if len(chosen):
+            group = corpus.nodes[kind]
+            batch = _with_origins(corpus, kind, _columns(corpus, group, chosen), chosen)
+            batches[kind] = _with_codes(group, batch, chosen) if kind in CLAIMS else batch
+    return replace(cursor, vector=0, step=0, message=0, revision=until), batches
+
+
+def _with_codes(group: Documents, batch: Batch, numbers: Numbers) -> Batch:
+    """*batch*, which has the documents *numbers* of a group, with their vectors."""
+    rows, owners, passages = group.view().vectors_of(numbers)
+    order = np.lexsort((passages, owners))
+    counts = np.bincount(np.searchsorted(numbers, owners), minlength=len(numbers))
+    return with_codes(batch, counts, rows[order])
+
+
+def shed(held: Held, chain: Chain, until: FeedCursor) -> None:
+    """Keep in memory those documents of *chain* that came after *until*, where large ones end."""
+    if chain == "steps":
+        _shed_steps(held, until)
+    else:
+        for kind in CLAIMS:
+            _shed_claims(held.corpus, kind, until)
+
+
+def _shed_claims(corpus: Corpus, kind: Any, until: FeedCursor) -> None:
+    group = corpus.nodes[kind]
+    numbers = _born_after(group, until.revision)
+    batch = _with_origins(corpus, kind, _columns(corpus, group, numbers), numbers)
+    nodes = {group.ids[number]: group.nodes[number] for number in numbers.tolist()}
+    known = _known_vectors(group, numbers, lambda number: group.ids[number])
+    corpus.renew_claims(kind)
+    _restore_nodes(corpus, kind, batch, {id: node for id, node in nodes.items() if node})
+    corpus.add_vectors(known)
+
+
+def _shed_steps(held: Held, until: FeedCursor) -> None:
+    corpus, large = held.corpus, held.large["steps"]
+    alone = held.alone(large)
     steps, numbers = corpus.steps, _since(corpus, "steps", until)["steps"]
     named = [number for id in alone for number in steps.documents.get(id, ())]
     living = _since(corpus, "steps", _START)["steps"]
     numbers = np.union1d(numbers, np.intersect1d(np.array(named, np.intp), living))
     batch = _steps(corpus, numbers, until, replace(until, step=_LAST))
-    rows, owners, passages = steps.view().vectors_of(numbers)
-    known = {}
-    pairs = zip(rows, owners.tolist(), passages.tolist(), strict=True)
-    for row, number, passage in breathed(pairs):
-        side = PARTS[int(steps.columns["acted"].view()[number])]
-        known[passage_key(f"{steps.ids[number]}/{side}", passage)] = row
-    corpus.renew_steps([one.centre for one in large])
+    acted = steps.columns["acted"].view()
+    known = _known_vectors(
+        steps, numbers, lambda number: f"{steps.ids[number]}/{PARTS[int(acted[number])]}"
+    )
+    corpus.renew_steps([one.sealed["steps"].centre for one in large])
     _restore_steps(corpus, batch)
     corpus.add_vectors(known)
+
+
+def _known_vectors(
+    group: Documents, numbers: Numbers, key: Callable[[int], str]
+) -> dict[str, Vector]:
+    """The vectors of documents *numbers*, by their keys; *key*: of a document's first one."""
+    rows, owners, passages = group.view().vectors_of(numbers)
+    of_each = zip(rows, owners.tolist(), passages.tolist(), strict=True)
+    return {passage_key(key(number), passage): row for row, number, passage in breathed(of_each)}
 
 
 def _since(corpus: Corpus, chain: Chain, after: FeedCursor) -> dict[Any, Numbers]:
@@ -283,9 +394,18 @@ def take_up(
     return heads[-1] if heads else None, len(heads)
 
 
-def lies_between(after: FeedCursor, one: FeedCursor, until: FeedCursor) -> bool:
-    """Whether the steps and messages up to *one* are those up to *after*, or more up to *until*."""
-    ends = [(end.step, end.message) for end in (after, one, until)]
+def restore_others(corpus: Corpus, large: Sequence[Segment], nodes: Mapping[str, Node]) -> None:
+    """Append the documents of large segments that are held in memory, if *nodes* has them."""
+    for batches in _without_replaced([one.others for one in large]):
+        for kind, batch in batches.items():
+            there = np.array([id in nodes for id in batch.names["ids"]], np.bool_)
+            _restore_nodes(corpus, kind, batch if there.all() else those(batch, there), nodes)
+
+
+def lies_between(chain: Chain, after: FeedCursor, one: FeedCursor, until: FeedCursor) -> bool:
+    """Whether what *chain* has up to *one* is what it has up to *after*, or more up to *until*."""
+    is_nodes = chain == "nodes"
+    ends = [(end.revision,) if is_nodes else (end.step, end.message) for end in (after, one, until)]
     return all(a <= b <= c for a, b, c in zip(*ends, strict=True))
 
 
@@ -346,6 +466,10 @@ def _restore_steps(corpus: Corpus, batch: Batch) -> None:
 
 def _restore_nodes(corpus: Corpus, kind: Any, batch: Batch, nodes: Mapping[str, Node]) -> None:
     group, names, breather = corpus.nodes[kind], batch.names, Breather()
+    for id in group.documents.keys() & {*names["ids"]}:
+        for key in vector_keys([id]):
+            corpus.owed.take(key)
+        group.end(group.documents[id])
     counts, steps = batch.columns["behind"].tolist(), iter(names["behind"])
     added = zip(_appended(group, batch), counts, names["origins"], strict=True)
     for (number, id), count, origin in added:

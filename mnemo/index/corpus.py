@@ -37,6 +37,7 @@ Mask = NDArray[np.bool_]
 Ints = NDArray[np.int32]
 Codes = NDArray[np.int64]
 Numbers = NDArray[Any]
+Hashes = NDArray[np.uint64]
 
 
 @fast_init
@@ -388,11 +389,17 @@ class Part(Protocol):
     def embedded(self) -> Mask:
         """Which documents have a vector."""
 
-    def find(self, ids: Sequence[str]) -> tuple[Numbers, Numbers]:
-        """The living documents of *ids*: of which of these each is, ascending, and its number."""
+    def find(self, ids: Sequence[str], hashed: Hashes | None = None) -> tuple[Numbers, Numbers]:
+        """
+        The living documents of *ids*: of which of these each is, ascending, and its number;
+        *hashed*: the ``hashes`` of *ids*, where they are known.
+        """
 
     def named(self, numbers: Numbers) -> list[str]:
         """The ids of documents *numbers*."""
+
+    def nodes_of(self, numbers: Numbers) -> tuple[Sequence[Node | None], Sequence[str | None]]:
+        """The nodes of documents *numbers*, as far as they are in memory; their changesets."""
 
     def firsts(self, numbers: Numbers) -> Floats:
         """The first vectors of documents *numbers*, each of which has one."""
@@ -453,7 +460,7 @@ class DocumentsView:
         """As of every ``Part``."""
         return self
 
-    def find(self, ids: Sequence[str]) -> tuple[Numbers, Numbers]:
+    def find(self, ids: Sequence[str], hashed: Hashes | None = None) -> tuple[Numbers, Numbers]:
         """As of every ``Part``."""
         found = [(which, number) for which, id in enumerate(ids) for number in self.of(id)]
         which, numbers = np.array(found, np.int64).reshape(-1, 2).T
@@ -462,6 +469,11 @@ class DocumentsView:
     def named(self, numbers: Numbers) -> list[str]:
         """As of every ``Part``."""
         return [self.ids[number] for number in numbers.tolist()]
+
+    def nodes_of(self, numbers: Numbers) -> tuple[Sequence[Node | None], Sequence[str | None]]:
+        """As of every ``Part``."""
+        chosen = numbers.tolist()
+        return [self.nodes[one] for one in chosen], [self.origins.get(one) for one in chosen]
 
     @property
     def embedded(self) -> Mask:
@@ -498,10 +510,10 @@ class DocumentsView:
         return best
 
     @cached_property
-    def mean_length(self) -> float:
-        """In index terms, of the living documents."""
+    def whole_length(self) -> tuple[float, int]:
+        """Of the living documents, in index terms; and how many these are."""
         lengths = self.lengths[self.alive]
-        return max(float(lengths.sum(dtype=np.float64)) / max(len(lengths), 1), 1e-9)
+        return float(lengths.sum(dtype=np.float64)), len(lengths)
 
     def vectors_of(self, numbers: Numbers) -> tuple[Floats, Ints, NDArray[np.uint8]]:
         """The vectors of documents *numbers*, first ones first; of which each is, and passages."""
@@ -541,6 +553,11 @@ class StepsView(DocumentsView):
     actor_numbers: Mapping[str, int]
     actors: Sequence[str]
     centre: Floats
+
+    @property
+    def view(self) -> StepsView:
+        """As of every ``Part``."""
+        return self
 
     @cached_property
     def pieces(self) -> Pieces:
@@ -667,6 +684,13 @@ class Sums:
         )
 
 
+def mean_length(wholes: Iterable[tuple[float, int]]) -> float:
+    """Of documents of several parts, whose ``whole_length`` these are."""
+    known = [*wholes]
+    lengths, counts = sum(length for length, _ in known), sum(count for _, count in known)
+    return max(lengths / max(counts, 1), 1e-9)
+
+
 @dataclass(frozen=True, slots=True)
 class Totals:
     """
@@ -708,7 +732,7 @@ class Totals:
             },
             means={
                 **sums.means,
-                **{kind: one.mean_length for kind, one in view.nodes.items()},
+                **{kind: mean_length([one.whole_length]) for kind, one in view.nodes.items()},
             },
             acted=sums.acted,
             observed=sums.observed,

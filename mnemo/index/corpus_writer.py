@@ -28,7 +28,7 @@ from mnemo.index.corpus import (
     thread_chain,
     weight,
 )
-from mnemo.index.large import LargeView, Sealed
+from mnemo.index.large import CLAIMS, LargeView, SealedClaims, SealedSteps, Segment, of_kind
 from mnemo.index.lexicon import Lexicon
 from mnemo.index.owed import Debt, Group, Owed
 from mnemo.index.segments import Chain
@@ -120,6 +120,14 @@ class Documents:
             + self.texts
             + getsizeof(self.terms)
         )
+
+    def is_alive(self, number: int) -> bool:
+        """Whether a document is the last one of its node, which is not gone."""
+        return bool(self.columns["alive"].view()[number])
+
+    def view(self) -> DocumentsView:
+        """The documents as they are now."""
+        return DocumentsView(**self.fields())
 
     def publish(self) -> None:
         """Let readers find what is new by its words."""
@@ -384,6 +392,13 @@ class Corpus:
         for vectors, count in sums:
             self.steps.count_elsewhere(vectors, count)
 
+    def renew_claims(self, kind: NodeType) -> None:
+        """Begin the facts, or the instructions, anew, behind large segments."""
+        for key in [key for key, debt in self.owed.items() if debt.group is self.nodes[kind]]:
+            self.owed.take(key)
+        self.nodes[kind] = Documents(self.dimensions, Lexicon(), Facets())
+        self.behind[kind] = _Behind()
+
     def count_of(self, chain: Chain) -> int:
         """How many documents of steps, or of nodes, there are and were."""
         groups = (self.steps,) if chain == "steps" else self.nodes.values()
@@ -394,8 +409,9 @@ class Corpus:
         """Bytes in memory, with those of a view; within a quarter from 1,000 documents on."""
         columns = sum(group.nbytes for group in self._groups)
         columns += sum(behind.nbytes for behind in self.behind.values())
-        shared = {id(one): one.nbytes for one in (self._lexicon, self.steps.lexicon)}
-        shared |= {id(one): one.nbytes for one in (self._facets, self.steps.facets)}
+        shared = {
+            id(one): one.nbytes for group in self._groups for one in (group.lexicon, group.facets)
+        }
         return EMPTY + columns + sum(shared.values()) + self.owed.nbytes
 
     @property
@@ -506,20 +522,24 @@ class Corpus:
                 self.owed.take(key)
 
     def view(
-        self, revision: Revision, breather: Breather, large: tuple[Sealed, ...] = ()
+        self,
+        revision: Revision,
+        breather: Breather,
+        large: Mapping[Chain, Sequence[Segment]] | None = None,
     ) -> CorpusView:
         """Everything as it is now, behind *large* segments; call it while nobody writes."""
         for group in self._groups:
             group.publish()
             breather.breathe()
-        nodes = {kind: DocumentsView(**group.fields()) for kind, group in self.nodes.items()}
-        wordings = DocumentsView(**self._wordings.fields())
+        nodes = {kind: group.view() for kind, group in self.nodes.items()}
+        wordings = self._wordings.view()
         behind = {kind: behind.pairs.view() for kind, behind in self.behind.items()}
-        if not large:
+        if large is None or not any(large.values()):
             return CorpusView(revision, self.steps.view(), nodes, behind, wordings)
         return LargeView(
             *(revision, self.steps.view(), nodes, behind, wordings),
-            sealed=large,
+            sealed=of_kind(large["steps"], "steps", SealedSteps),
+            claims={kind: of_kind(large["nodes"], kind, SealedClaims) for kind in CLAIMS},
             waiting={kind: one.waiting for kind, one in self.behind.items()},
             awaited={kind: one.awaited for kind, one in self.behind.items()},
             repeating=self.steps.repeating,

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from itertools import compress, groupby
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.index.large import DERIVED, derived
+from mnemo.index.large import those
 from mnemo.index.segments import (
     DROP_FROM,
-    NAMED,
     Batch,
     Batches,
     Chain,
@@ -54,9 +53,6 @@ MOST_WAITING = 64
 
 # ── Without some documents ────────────────────────────────────────────────────────────
 
-_COUNTS = {"terms": "lengths", "codes": "vectors", "scales": "vectors"}
-"""Columns that lie end to end → how many rows of them each document has."""
-
 
 def without(batches: Batches, ids: Collection[str]) -> Batches:
     """
@@ -77,38 +73,6 @@ def _without(batch: Batch, ids: Collection[str]) -> Batch:
     if origins:
         names["origins"] = ["" if origin in ids else origin for origin in origins]
     return those(replace(batch, names=names, repeats=repeats), kept)
-
-
-def those(batch: Batch, kept: Mask) -> Batch:
-    """The documents of *batch* that are *kept*, with the names that these have."""
-    columns = dict[str, NDArray[Any]]()
-    for name in batch.columns.keys() - DERIVED:
-        values = batch.columns[name]
-        counts = batch.columns[_COUNTS[name]] if name in _COUNTS else None
-        columns[name] = values[kept if counts is None else _each(kept, counts)]
-    chosen = {"ids": kept, "origins": kept}
-    if "behind" in batch.columns:
-        chosen["behind"] = _each(kept, batch.columns["behind"])
-    names: dict[str, Sequence[str]] = {
-        kind: [*compress(some, chosen[kind])]
-        for kind, some in batch.names.items()
-        if kind in chosen
-    }
-    for kind, named in NAMED.items():
-        if kind in batch.names:
-            used = np.unique(np.concatenate([[0], *(columns[name] for name in named)]))
-            columns |= {
-                name: np.searchsorted(used, columns[name]).astype(columns[name].dtype)
-                for name in named
-            }
-            of_kind = list(batch.names[kind])
-            names[kind] = [of_kind[number - 1] for number in used[1:].tolist()]
-    left = replace(batch, columns=columns, names=names)
-    return derived(left) if "codes" in columns else left
-
-
-def _each(kept: Mask, counts: NDArray[Any]) -> Mask:
-    return np.repeat(kept, counts.astype(np.int64))
 
 
 def _resting_on(batch: Batch, ids: Collection[str]) -> set[str]:

@@ -303,7 +303,7 @@ class RepositoryIndex(Embedding):
     async def _read_alone(self) -> None:
         """Read what segments name and do not hold, of damaged rows those that were put right."""
         held, steps = self._held, self._corpus.steps
-        alone = await self._threads.run(held.alone, held.large)
+        alone = await self._threads.run(held.alone, held.large["steps"])
         steps.unread |= {row: id for id, row in alone.items() if row}
         for ids in chunks([*{*alone, *steps.unread.values()} - steps.documents.keys()], KEYS):
             await self._threads.run(self._add_steps, await self._steps_of(ids))
@@ -319,13 +319,14 @@ class RepositoryIndex(Embedding):
 
     async def _keep_large(self) -> bool:
         """Keep large segments of what a long reading has brought; False: begin anew."""
-        keeper, many = self._keeper, self._corpus.steps.living >= MOST_TAIL
+        keeper, groups = self._keeper, (self._corpus.steps, *self._corpus.nodes.values())
+        many = any(group.living >= MOST_TAIL for group in groups)
         if keeper is None or not many or self._corpus.steps.has_heirs:
             return True
         try:
             known = self._cursor, self._number, self._threads
             self._held.refused = self._pace.refused
-            if await keeper.keep_large(self._held, *known):
+            if await keeper.keep_large(self._held, *known, LARGE):
                 self._count()
                 return True
         except StoreError as error:
@@ -386,7 +387,7 @@ class RepositoryIndex(Embedding):
         await self._follow()
         if not self.is_held:
             return
-        held, large = self._held, self._held.large
+        held, large = self._held, {**self._held.large}
 
         def at() -> FeedCursor | None:
             reads_on = self._held is held and not self._corpus.steps.has_heirs
@@ -397,7 +398,7 @@ class RepositoryIndex(Embedding):
         async with self._lock:
             if self._held is held and not goes_on:
                 self._start_again()
-            elif self._held is held and held.large is not large:
+            elif self._held is held and held.large != large:
                 await self._threads.run(self._show, self._view.revision)
                 self._count()
 
@@ -465,6 +466,9 @@ class RepositoryIndex(Embedding):
             document = node_document(node, details, origin, changes.cursor.revision)
             self._corpus.put(document, breather)
             breather.breathe()
+        if self._held.hide("nodes", [node.id for node in changes.nodes]):
+            # What was not worded anew keeps its vector.
+            self._held.by_key = True
         self._give_vectors(changes)
         self._note_damage(changes)
 
@@ -495,8 +499,16 @@ class RepositoryIndex(Embedding):
             if not self.is_held:
                 await self._follow(held=True)
             self.budget.use(self)
-            view = self._view.of_type(type)
-            if view is None or not view.count or not len(vectors):
-                return [[] for _ in vectors]
-            views = (view, self._view.wordings) if type == "intent" else (view,)
-            return await self._threads.run(nearest, views, vectors, threshold, limit)
+            try:
+                return await self._threads.run(self._nearest, vectors, type, threshold, limit)
+            except DamagedSegment:
+                await self.mended()
+                return await self._threads.run(self._nearest, vectors, type, threshold, limit)
+
+    def _nearest(
+        self, vectors: NDArray[np.float32], type: NodeType, threshold: float, limit: int
+    ) -> list[list[tuple[str, float]]]:
+        parts = self._view.parts(type)
+        if type == "intent":
+            parts = (*parts, self._view.wordings)
+        return nearest(parts, vectors, threshold, limit)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from mnemo.index.corpus import OBJECT
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.erased import MOST_WAITING
-from mnemo.index.large import Sealed
-from mnemo.index.segments import SEALED_FROM, Chain, Kept, Repeats
+from mnemo.index.large import Segment
+from mnemo.index.segments import CHAINS, SEALED_FROM, Chain, Kept, Repeats, hashes
 from mnemo.protocols import FeedCursor
 from mnemo.runtime.clock import Breather
 from mnemo.values.changeset import Revision
@@ -60,8 +60,8 @@ class Held:
         self.corpus = Corpus(dimensions=dimensions, passage_tokens=passage_tokens)
         self.unseen = False
         self.sealed: dict[Chain, int] = {}
-        self.large: tuple[Sealed, ...] = ()
-        self.listed: tuple[Kept, ...] = ()
+        self.large: dict[Chain, tuple[Segment, ...]] = dict.fromkeys(CHAINS, ())
+        self.listed: dict[Chain, tuple[Kept, ...]] = dict.fromkeys(CHAINS, ())
         self.gone: deque[str] = deque(maxlen=MOST_WAITING)
         """What has left recall last: of it may still be in large segments what waits there."""
         self.unlisted = False
@@ -80,8 +80,9 @@ class Held:
         """Have nothing of *ids* found, which may stand in large segments for a while."""
         self.corpus.remove(ids)
         self.gone.extend(ids)
-        self.large = tuple(one.without(ids) for one in self.large)
-        self.unlisted = bool(self.large)
+        for chain in CHAINS:
+            self.hide(chain, ids)
+        self.unlisted = any(self.large.values())
 
     def is_enough(self, chain: Chain) -> bool:
         """Whether what was read and is not kept is enough for a segment."""
@@ -90,14 +91,22 @@ class Held:
             return False  # What is put right is read again.
         return new >= max(SEALED_FROM, len(self.corpus.steps.unread))
 
-    def alone(self, large: Iterable[Sealed]) -> dict[str, str]:
+    def hide(self, chain: Chain, ids: Sequence[str]) -> bool:
+        """Find nothing of *ids* in large segments; whether something was."""
+        if not (large := self.large[chain]):
+            return False
+        hashed = hashes(ids)
+        self.large[chain] = left = tuple(one.without(ids, hashed) for one in large)
+        return left != large
+
+    def alone(self, large: Iterable[Segment]) -> dict[str, str]:
         """
         Documents that *large* segments name and do not hold: of texts that the embedder did not
         take, steps that repeat what is gone, and damaged rows, which are given with them.
         """
         found = dict[str, str]()
         for one in large:
-            if isinstance(repeats := one.batch.repeats, Repeats):
+            if isinstance(repeats := one.sealed["steps"].batch.repeats, Repeats):
                 places = repeats.messages.find_all([*self.gone, ""])[1]
                 born, said = repeats.born.rows(places).tolist(), repeats.sessions.some(places)
                 rows = ("" if at else row for at, row in zip(born, said, strict=True))
@@ -109,17 +118,16 @@ class Held:
         """Bytes in memory, of large segments but what is mapped."""
         rows = len(self.recent) + len(self.early)
         rows_bytes = rows * (4 * self.corpus.dimensions + 2 * OBJECT)
-        return self.corpus.nbytes + rows_bytes + OF_LARGE * len(self.large)
+        return self.corpus.nbytes + rows_bytes + OF_LARGE * sum(map(len, self.large.values()))
 
-    @property
-    def end(self) -> FeedCursor:
-        """Up to which steps and messages are in large segments."""
-        return self.listed[-1].until if self.listed else FeedCursor()
+    def end(self, chain: Chain) -> FeedCursor:
+        """Up to which documents of a chain are in large segments."""
+        return self.listed[chain][-1].until if self.listed[chain] else FeedCursor()
 
     @property
     def documents(self) -> int:
         """How many can be found."""
-        return self.corpus.documents + sum(map(len, self.large))
+        return self.corpus.documents + sum(len(one) for some in self.large.values() for one in some)
 
 
 NOTHING = Held(0, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from mnemo.errors import StoreError
 from mnemo.index import at_rest
 from mnemo.index.held import Held
-from mnemo.index.large import Sealed
+from mnemo.index.large import LARGE_FROM, Segment, without_replaced
 from mnemo.index.segments import (
     CHAINS,
     Chain,
@@ -23,6 +23,7 @@ from mnemo.index.segments import (
 from mnemo.runtime.tasks import Places, Threads, from_thread
 from mnemo.runtime.traffic import traffic
 from mnemo.values.feed import FeedCursor
+from mnemo.values.graph import Node
 
 log = logging.getLogger("mnemo")
 
@@ -60,34 +61,37 @@ class Keeper:
         """
         rest = await self.segments.read()
         useless: dict[Chain, int] = {}
-        large = await self._opened(rest.large, held, threads)
-        if len(large) < len(rest.large):
-            if not await self._are_listed(rest.large):
-                return await self.take_up(held, threads)
-            useless["steps"] = rest.large[len(large)].no
-        if large:
-            await threads.run(self._set, held, large, rest.large[: len(large)])
-            held.tongues.extend(large[-1].head.tongues)
-        ends = [one.until for one in held.listed[-1:]]
+        for chain, listed in rest.large.items():
+            large = await self._opened(chain, listed, held, threads)
+            if len(large) < len(listed):
+                if not await self._are_listed(chain, listed):
+                    return await self.take_up(held, threads)
+                useless[chain] = listed[len(large)].no
+            if large:
+                set = partial(self._set, held, chain, large, listed[: len(large)], rest.nodes)
+                await threads.run(set)
+        ends = [held.end(chain) for chain in CHAINS if held.listed[chain]]
         for chain, parts in rest.small.items():
             if chain in useless:
                 continue
-            after = held.end if chain == "steps" else FeedCursor()
             found = [*parts.values()]
-            reading = partial(at_rest.take_up, held.corpus, found, rest.nodes, self._reading, after)
-            head, used = await threads.run(reading)
+            reading = partial(at_rest.take_up, held.corpus, found, rest.nodes, self._reading)
+            head, used = await threads.run(reading, held.end(chain))
             if head is not None:
                 ends.append(head.until)
                 held.tongues.extend(head.tongues)
             if used < len(parts):
                 useless[chain] = [*parts][used]
+        # Small ones may have nodes anew.
+        nodes = [id for group in held.corpus.nodes.values() for id in group.documents]
+        await threads.run(held.hide, "nodes", nodes)
         held.sealed = {chain: held.corpus.count_of(chain) for chain in CHAINS}
         for chain, no in useless.items():
             await self.drop(chain, no)
         if not ends:
             return FeedCursor()
-        held.unseen, held.by_key = True, bool(large)
-        return at_rest.reached(ends, rest.removal, rest.vector if large else 0)
+        held.unseen, held.by_key = True, any(held.large.values())
+        return at_rest.reached(ends, rest.removal, rest.vector if held.by_key else 0)
 
     async def drop(self, chain: Chain, first: int) -> None:
         """Drop what is of no use, if the store can be written."""
@@ -96,53 +100,69 @@ class Keeper:
         except StoreError as error:
             log.info("what is of no use stays in the store: %s", error)
 
-    async def _opened(self, listed: Sequence[Kept], held: Held, threads: Threads) -> list[Sealed]:
+    async def _opened(
+        self, chain: Chain, listed: Sequence[Kept], held: Held, threads: Threads
+    ) -> list[Segment]:
         """Large segments as far as they can be used; those that are open already stay open."""
-        known = {one.digest: sealed for one, sealed in zip(held.listed, held.large, strict=True)}
-        opened: list[Sealed] = []
+        ours = zip(held.listed[chain], held.large[chain], strict=True)
+        known = {one.digest: segment for one, segment in ours}
+        opened: list[Segment] = []
         for one in listed:
-            sealed = known.get(one.digest)
-            if sealed is None:
+            segment = known.get(one.digest)
+            if segment is None:
                 try:
-                    sealed = await threads.run(self._sealed, one)
+                    segment = await threads.run(self._segment, chain, one)
                 except ValueError as error:
                     # Others may have rewritten it since it was listed.
-                    if await self._are_listed(listed):
+                    if await self._are_listed(chain, listed):
                         log.warning("a part of the index is read anew: %s", error)
                     break
                 after = opened[-1].head.until if opened else FeedCursor()
-                if sealed.head.reading != self._large_reading or sealed.head.after != after:
+                if segment.head.reading != self._large_reading or segment.head.after != after:
                     break
-                sealed = await threads.run(sealed.without, [*held.gone])
-            opened.append(sealed)
+                segment = await threads.run(segment.without, [*held.gone])
+            opened.append(segment)
         return opened
 
-    def _sealed(self, one: Kept, *, at_once: bool = False) -> Sealed:
+    def _segment(self, chain: Chain, one: Kept, *, at_once: bool = False) -> Segment:
         """*Raises* ``ValueError``: it is damaged, or gone."""
         # In the loop, from here: what is erased meanwhile is not written to a file.
-        read = partial(from_thread, self.segments.bytes_of, one.no)
+        read = partial(from_thread, self.segments.bytes_of, chain, one.no)
         mapped = self.segments.mapped
         segment = mapped(one.digest or "", read) if mapped else read()
-        head, batches = unpacked(segment, at_once=at_once or mapped is None)
-        return Sealed(head, batches["steps"])
+        return Segment.of(*unpacked(segment, at_once=at_once or mapped is None))
 
     async def mend(self, threads: Threads) -> None:
         """Discard the files that are damaged. *Raises* ``StoreError``. *Cancellation*: safe."""
-        for one in _large(await self.segments.kept("steps")):
-            try:
-                await threads.run(partial(self._sealed, one, at_once=True))
-            except ValueError as error:
-                log.warning("a file of the index is made anew: %s", error)
-                if self.segments.discard is not None:
-                    self.segments.discard(one.digest or "")
+        for chain in CHAINS:
+            for one in _large(await self.segments.kept(chain)):
+                try:
+                    await threads.run(partial(self._segment, chain, one, at_once=True))
+                except ValueError as error:
+                    log.warning("a file of the index is made anew: %s", error)
+                    if self.segments.discard is not None:
+                        self.segments.discard(one.digest or "")
 
-    async def _are_listed(self, large: Sequence[Kept]) -> bool:
-        return _large(await self.segments.kept("steps")) == (*large,)
+    async def _are_listed(self, chain: Chain, large: Sequence[Kept]) -> bool:
+        return _large(await self.segments.kept(chain)) == (*large,)
 
-    def _set(self, held: Held, large: Sequence[Sealed], listed: Sequence[Kept]) -> None:
-        at_rest.shed(held.corpus, large, held.alone(large), large[-1].head.until)
-        held.large, held.listed = (*large,), (*listed,)
-        held.sealed.pop("steps", None)
+    def _set(
+        self,
+        held: Held,
+        chain: Chain,
+        large: Sequence[Segment],
+        listed: Sequence[Kept],
+        nodes: Mapping[str, Node] | None = None,
+    ) -> None:
+        """Hold *large* segments; with *nodes*, which are there, what of them is in memory, too."""
+        if chain == "nodes":
+            large = without_replaced(large)
+        held.large[chain], held.listed[chain] = (*large,), (*listed,)
+        held.tongues.extend(large[-1].head.tongues)
+        if nodes is not None:
+            at_rest.restore_others(held.corpus, large, nodes)
+        at_rest.shed(held, chain, large[-1].head.until)
+        held.sealed.pop(chain, None)
 
     # ── Kept ─────────────────────────────────────────────────────────────────────────
 
@@ -173,9 +193,9 @@ class Keeper:
                 return None if (cursor := at()) is None else await work(held, cursor, threads)
 
         follows = await portion(self.follow)
-        while follows and await portion(partial(self._keep_one, repo=repo)):
-            pass
-        if not (follows and (follows := await portion(self.follow))):
+        while follows and await portion(partial(self._keep_one, repo=repo, least=LARGE_FROM)):
+            follows = await portion(self.follow)
+        if not follows:
             return follows is None
         for chain in CHAINS:
             while held.is_enough(chain):
@@ -184,7 +204,7 @@ class Keeper:
                     async with lock:
                         if (cursor := at()) is None:
                             return True
-                        if chain == "steps" and _large(kept) != held.listed:
+                        if _large(kept) != held.listed[chain]:
                             break  # What is held lies behind others: see there first.
                         new, made = await threads.run(small, chain, kept, cursor)
                     held.sealed[chain] = held.corpus.count_of(chain) - new
@@ -192,28 +212,29 @@ class Keeper:
                         break
         return True
 
-    async def keep_large(self, held: Held, cursor: FeedCursor, repo: int, threads: Threads) -> bool:
+    async def keep_large(
+        self, held: Held, cursor: FeedCursor, repo: int, threads: Threads, least: int
+    ) -> bool:
         """
         Make large segments of what *held*, of which nobody reads on meanwhile, has in memory, as
-        long as there is enough for one. As of ``keep``.
+        long as *least* documents wait for one. As of ``keep``.
         """
-        if not await self.follow(held, cursor, threads):
-            return False
-        while await self._keep_one(held, cursor, threads, repo=repo):
-            pass
-        return await self.follow(held, cursor, threads)
+        follows = await self.follow(held, cursor, threads)
+        while follows and await self._keep_one(held, cursor, threads, repo=repo, least=least):
+            follows = await self.follow(held, cursor, threads)
+        return follows
 
     async def _keep_one(
-        self, held: Held, cursor: FeedCursor, threads: Threads, *, repo: int
+        self, held: Held, cursor: FeedCursor, threads: Threads, *, repo: int, least: int
     ) -> bool:
-        """Make a large segment of what follows on those that are kept, if there is enough."""
-        stay = _large(await self.segments.kept("steps"))
-        if not at_rest.lies_between(held.end, _end(stay), cursor):
-            return False  # What *held* holds in them is in memory no more.
-        known = {"repo": repo, "tongues": tuple(held.tongues), "reading": self._large_reading}
-        large = partial(at_rest.large_segment, held.corpus, stay, cursor, held.refused, **known)
-        made = await threads.run(large)
-        return made is not None and await self.segments.put(*made, large=True)
+        """Make a large segment of what follows on those that are held, if there is enough."""
+        known: dict[str, Any] = {"repo": repo, "reading": self._large_reading, "least": least}
+        for chain in CHAINS:
+            listed, known["tongues"] = held.listed[chain], tuple(held.tongues)
+            large = partial(at_rest.large_segment, held, chain, cursor, **known)
+            if (made := await threads.run(large)) is not None:
+                return await self.segments.put(*made, large=listed)
+        return False
 
     async def follow(self, held: Held, cursor: FeedCursor, threads: Threads) -> bool:
         """
@@ -222,15 +243,20 @@ class Keeper:
 
         *Raises* ``StoreError``. *Cancellation*: safe.
         """
-        listed = _large(await self.segments.kept("steps"))
-        if listed == held.listed:
+        # One after the other: each sheds what it follows.
+        done = [await self._follow(held, chain, cursor, threads) for chain in CHAINS]
+        return all(done)
+
+    async def _follow(self, held: Held, chain: Chain, cursor: FeedCursor, threads: Threads) -> bool:
+        listed = _large(await self.segments.kept(chain))
+        if listed == held.listed[chain]:
             return True
-        if not at_rest.lies_between(held.end, _end(listed), cursor):
+        if not listed or not at_rest.lies_between(chain, held.end(chain), _end(listed), cursor):
             return False
-        large = await self._opened(listed, held, threads)
+        large = await self._opened(chain, listed, held, threads)
         if len(large) < len(listed):
             return False
-        await threads.run(self._set, held, large, listed)
+        await threads.run(self._set, held, chain, large, listed)
         return True
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from itertools import compress
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +22,13 @@ from numpy.typing import NDArray
 from mnemo.index.corpus import (
     Codes,
     CorpusView,
+    DocumentsView,
     Facets,
     Floats,
+    Hashes,
     Mask,
+    Numbers,
+    Part,
     Postings,
     StepsView,
     Sums,
@@ -32,15 +37,30 @@ from mnemo.index.corpus import (
     parted,
 )
 from mnemo.index.pieces import Pieces
-from mnemo.index.segments import Batch, Columns, Head, Names, Repeats, Stored, hashes, narrowed
+from mnemo.index.segments import (
+    NAMED,
+    Batch,
+    Batches,
+    Columns,
+    Head,
+    Names,
+    Repeats,
+    Stored,
+    hashes,
+    narrowed,
+)
 from mnemo.runtime.clock import Breather
 from mnemo.values.filters import Where
-from mnemo.values.graph import NodeType
+from mnemo.values.graph import Node, NodeType
 
 EXACT = 20_000
 """Steps and messages up to which all are scored for each question (scale.md section 3)."""
 LARGE = 16_384
-"""Documents of a large segment."""
+"""Documents of a large segment, at most."""
+LARGE_FROM = 4_096
+"""Documents that wait in memory, at most, before one is made, maybe of the last one and these."""
+CLAIMS: tuple[NodeType, ...] = ("semantic", "procedural")
+"""Types that large segments hold where they lie; there are few of the others."""
 _READ = 8
 """Terms of a segment whose postings are kept as they were read, filters likewise."""
 _CODE = 127
@@ -58,15 +78,72 @@ DERIVED = frozenset(
 # ── Written ───────────────────────────────────────────────────────────────────────────
 
 
-def with_vectors(batch: Batch, counts: NDArray[Any], rows: Floats) -> Batch:
+def with_codes(batch: Batch, counts: NDArray[Any], rows: Floats) -> Batch:
     """
-    *batch* as a large segment has it; *counts*: how many of *rows* each document has, these in the
+    *batch* with its vectors in bytes; *counts*: how many of *rows* each document has, these in the
     order of documents and passages.
     """
     scales = np.maximum(np.abs(rows).max(axis=1, initial=0), 1e-9) / _CODE
     codes = np.rint(rows / scales[:, None]).astype(np.int8)
     of_vectors = {"vectors": narrowed(counts), "codes": codes, "scales": scales.astype(np.float32)}
-    return derived(replace(batch, columns={**batch.columns, **of_vectors}))
+    return replace(batch, columns={**batch.columns, **of_vectors})
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """The documents of *batches* as one, without the columns ``DERIVED``."""
+    first = batches[0]
+    kept = [name for name in first.columns if name not in DERIVED]
+    columns = {name: [batch.columns[name] for batch in batches] for name in kept}
+    names: dict[str, Sequence[str]] = {}
+    for kind in first.names:
+        if kind not in NAMED:
+            names[kind] = [name for batch in batches for name in batch.names[kind]]
+            continue
+        known: dict[str, int] = {}
+        for place, batch in enumerate(batches):
+            ours = [known.setdefault(name, len(known) + 1) for name in batch.names[kind]]
+            for name in NAMED[kind]:
+                columns[name][place] = narrowed(np.array([0, *ours]))[columns[name][place]]
+        names[kind] = [*known]
+    repeats = [one for batch in batches for one in batch.repeats]
+    whole = {name: np.concatenate(parts) for name, parts in columns.items()}
+    return Batch(whole, names, repeats)
+
+
+_COUNTS = {"terms": "lengths", "codes": "vectors", "scales": "vectors"}
+"""Columns that lie end to end → how many rows of them each document has."""
+
+
+def those(batch: Batch, kept: Mask) -> Batch:
+    """The documents of *batch* that are *kept*, with the names that these have."""
+    columns = dict[str, NDArray[Any]]()
+    for name in batch.columns.keys() - DERIVED:
+        values = batch.columns[name]
+        counts = batch.columns[_COUNTS[name]] if name in _COUNTS else None
+        columns[name] = values[kept if counts is None else _each(kept, counts)]
+    chosen = {"ids": kept, "origins": kept}
+    if "behind" in batch.columns:
+        chosen["behind"] = _each(kept, batch.columns["behind"])
+    names: dict[str, Sequence[str]] = {
+        kind: [*compress(some, chosen[kind])]
+        for kind, some in batch.names.items()
+        if kind in chosen
+    }
+    for kind, named in NAMED.items():
+        if kind in batch.names:
+            used = np.unique(np.concatenate([[0], *(columns[name] for name in named)]))
+            columns |= {
+                name: np.searchsorted(used, columns[name]).astype(columns[name].dtype)
+                for name in named
+            }
+            of_kind = list(batch.names[kind])
+            names[kind] = [of_kind[number - 1] for number in used[1:].tolist()]
+    left = replace(batch, columns=columns, names=names)
+    return derived(left) if "codes" in columns else left
+
+
+def _each(kept: Mask, counts: NDArray[Any]) -> Mask:
+    return np.repeat(kept, counts.astype(np.int64))
 
 
 def derived(batch: Batch) -> Batch:
@@ -89,6 +166,8 @@ def derived(batch: Batch) -> Batch:
         "sum": first.sum(axis=0, dtype=np.float64),
         "summed": np.array([len(first)]),
     }
+    if "session" not in columns:
+        return replace(batch, columns=columns)
     said = {name: columns[name] for name in ("session", "first", "actor", "asks", "log_words")}
     pieces = Pieces.of(np.ones(len(batch), np.bool_), **said)
     columns |= {name: getattr(pieces, name) for name in _OF_PIECES}
@@ -108,58 +187,84 @@ def sign_bits(rows: Floats) -> NDArray[np.uint64]:
 
 class Sealed:
     """
-    A large segment of steps and messages where it lies; numbers of names begin at 1.
+    Documents of one type in a large segment, where they lie; numbers of names begin at 1.
 
-    *alive*: Without what has left recall and is still in it.
+    *alive*: Without what has left recall, or was written anew, and is still in it.
     """
 
-    def __init__(self, head: Head, batch: Batch, alive: Mask | None = None) -> None:
+    def __init__(self, batch: Batch, alive: Mask | None = None) -> None:
         assert isinstance(batch.columns, Columns)
-        self.head, self.batch = head, batch
+        self.batch = batch
         self._alive = np.broadcast_to(np.True_, len(batch)) if alive is None else alive
         self._stored: Mapping[str, Stored] = batch.columns.stored
 
-    def without(self, ids: Sequence[str]) -> Sealed:
+    def without(self, ids: Sequence[str], hashed: Hashes | None = None) -> Self:
         """The same without the documents of *ids*."""
-        places = self.ids.find_all(ids)[1]
-        if not self._alive[places].any():
+        places = self.find(ids, hashed)[1]
+        if not len(places):
             return self
         alive = self._alive.copy()
         alive[places] = False
-        return Sealed(self.head, self.batch, alive)
+        return type(self)(self.batch, alive)
 
     def __len__(self) -> int:
         return len(self.batch)
 
-    @cached_property
-    def view(self) -> StepsView:
-        """Its documents as columns, without vectors; ids are found in ``ids``."""
-        return _view(self.batch, self._alive)
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it is found."""
+        return bool(self._alive.all())
 
     @cached_property
-    def pieces(self) -> Pieces:
-        """The pieces of these documents alone."""
-        columns, exists = self.batch.columns, self._alive
-        piece = columns["piece"]
-        around = (columns[name] for name in _OF_PIECES[1:])
-        return Pieces(exists, piece, int(piece.max(initial=-1)) + 1, *around)
+    def view(self) -> DocumentsView:
+        """Its documents as columns, without vectors; ids are found in ``ids``."""
+        return DocumentsView(**_columns(self.batch, self._alive))
+
+    @property
+    def living(self) -> Batch:
+        """Those that are found."""
+        return self.batch if self.is_whole else those(self.batch, self._alive)
 
     @property
     def ids(self) -> Names:
         """The id of each document."""
-        ids = self.batch.names["ids"]
-        assert isinstance(ids, Names)
-        return ids
+        return _names(self.batch, "ids")
+
+    def find(self, ids: Sequence[str], hashed: Hashes | None = None) -> tuple[Numbers, Numbers]:
+        """As of every ``Part``."""
+        which, places = self.ids.find_all(ids, hashed)
+        alive = self._alive[places]
+        return which[alive], places[alive]
+
+    def named(self, numbers: Numbers) -> list[str]:
+        """As of every ``Part``."""
+        return self.ids.some(numbers)
+
+    def nodes_of(self, numbers: Numbers) -> tuple[Sequence[Node | None], Sequence[str | None]]:
+        """As of every ``Part``."""
+        origins: Sequence[str | None] = ()
+        if "origins" in self.batch.names:
+            origins = _names(self.batch, "origins").some(numbers)
+        return [None] * len(numbers), origins
+
+    @property
+    def embedded(self) -> Mask:
+        """As of every ``Part``."""
+        return np.asarray(self.batch.columns["vectors"] > 0)
+
+    def firsts(self, numbers: Numbers) -> Floats:
+        """As of every ``Part``."""
+        return self.vectors(self._begins[numbers])
 
     @property
     def centre(self) -> tuple[NDArray[np.float64], int]:
         """The sum of the documents' first vectors, and how many these are."""
         return self.batch.columns["sum"], int(self.batch.columns["summed"][0])
 
-    @cached_property
-    def sums(self) -> Sums:
-        """Of its documents."""
-        return Sums.of(self.view, self.pieces)
+    @property
+    def width(self) -> int:
+        """Numbers of a vector."""
+        return int(self._stored["middle"].cut().shape[0])
 
     @cached_property
     def owners(self) -> NDArray[Any]:
@@ -169,8 +274,7 @@ class Sealed:
     @cached_property
     def _begins(self) -> NDArray[np.int64]:
         """Of the vectors of each document, and behind the last."""
-        counts = self.batch.columns["vectors"]
-        return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+        return _begins(self.batch.columns["vectors"])
 
     def distances(self, asked: Floats) -> NDArray[np.uint16]:
         """How many signs of each vector are not those of *asked*, shape ``(dimensions,)``."""
@@ -179,18 +283,157 @@ class Sealed:
         differing = np.bitwise_count(columns["signs"] ^ bits)
         return np.asarray(differing.sum(axis=0, dtype=np.uint16))
 
-    def vectors(self, rows: NDArray[Any]) -> Floats:
+    def vectors(self, rows: Numbers) -> Floats:
         """Vectors by their numbers."""
         codes, scales = self._stored["codes"].rows(rows), self._stored["scales"].rows(rows)
         return np.asarray(codes * scales[:, np.newaxis], np.float32)
 
-    def vectors_of(self, documents: NDArray[Any]) -> tuple[Floats, NDArray[Any], NDArray[np.uint8]]:
-        """All vectors of *documents*, of which each is, and passages."""
-        begins = self._begins[documents]
-        counts = self._begins[documents + 1] - begins
-        passages = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        rows = np.repeat(begins, counts) + passages
-        return self.vectors(rows), np.repeat(documents, counts), passages.astype(np.uint8)
+    def vectors_of(self, numbers: Numbers) -> tuple[Floats, Numbers, NDArray[np.uint8]]:
+        """As of every ``Part``."""
+        rows, owners, passages = _spread(self._begins, numbers)
+        return self.vectors(rows), owners, passages.astype(np.uint8)
+
+
+class SealedSteps(Sealed):
+    """The steps and messages of a large segment."""
+
+    @cached_property
+    def view(self) -> StepsView:
+        """As of every ``Sealed``."""
+        return _steps_view(self.batch, self._alive)
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """The pieces of these documents alone."""
+        columns, exists = self.batch.columns, self._alive
+        piece = columns["piece"]
+        around = (columns[name] for name in _OF_PIECES[1:])
+        return Pieces(exists, piece, int(piece.max(initial=-1)) + 1, *around)
+
+    @cached_property
+    def sums(self) -> Sums:
+        """Of its documents."""
+        return Sums.of(self.view, self.pieces)
+
+
+class SealedClaims(Sealed):
+    """The facts, or the instructions, of a large segment; what is behind them are ids of steps."""
+
+    @cached_property
+    def _rests(self) -> NDArray[np.int64]:
+        """Of what is behind each document, and behind the last."""
+        return _begins(self.batch.columns["behind"])
+
+    @property
+    def resting(self) -> Mask:
+        """Which have steps behind them."""
+        return np.asarray(self.batch.columns["behind"] > 0)
+
+    def behind(self, numbers: Numbers) -> Iterator[tuple[int, str]]:
+        """Each of documents *numbers* with each step behind it."""
+        places, owners, _ = _spread(self._rests, numbers)
+        return zip(owners.tolist(), _names(self.batch, "behind").some(places), strict=True)
+
+    def resting_on(self, steps: Sequence[str], hashed: Hashes) -> Numbers:
+        """The living documents behind which one of *steps* is."""
+        _, places = _names(self.batch, "behind").find_all(steps, hashed)
+        numbers = np.unique(np.searchsorted(self._rests, places, "right") - 1)
+        return numbers[self._alive[numbers]]
+
+
+def _begins(counts: NDArray[Any]) -> NDArray[np.int64]:
+    return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+
+
+def _spread(begins: NDArray[np.int64], numbers: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """All rows of *numbers*, of which each is, and its number among these."""
+    first = begins[numbers]
+    counts = begins[numbers + 1] - first
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(first, counts) + within, np.repeat(numbers, counts), within
+
+
+def _names(batch: Batch, kind: str) -> Names:
+    names = batch.names[kind]
+    assert isinstance(names, Names)
+    return names
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """A large segment: its documents by type, and those of types that are held in memory."""
+
+    head: Head
+    sealed: Mapping[str, Sealed]
+    others: Batches
+
+    @classmethod
+    def of(cls, head: Head, batches: Batches) -> Segment:
+        sealed: dict[str, Sealed] = {
+            kind: SealedSteps(batch) if kind == "steps" else SealedClaims(batch)
+            for kind, batch in batches.items()
+            if "codes" in batch.columns
+        }
+        return cls(head, sealed, {k: batch for k, batch in batches.items() if k not in sealed})
+
+    def without(self, ids: Sequence[str], hashed: Hashes | None = None) -> Segment:
+        """The same without the documents of *ids*."""
+        hashed = hashes(ids) if hashed is None else hashed
+        left = {kind: one.without(ids, hashed) for kind, one in self.sealed.items()}
+        return self if left == self.sealed else replace(self, sealed=left)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.sealed.values()))
+
+
+S = TypeVar("S", bound=Sealed)
+
+
+def coarse(
+    parts: Sequence[tuple[S, Mask | None]], asked: Floats, most: int
+) -> list[tuple[S, Numbers]]:
+    """
+    The about *most* vectors with the fewest signs that are not those of *asked*; each part with
+    its documents that count, all without.
+    """
+    seen: list[tuple[S, Numbers | None, NDArray[np.uint16]]] = []
+    counts = np.zeros(len(asked) + 1, np.int64)
+    for part, ok in parts:
+        distances, rows = part.distances(asked), None
+        if ok is not None and not ok.all():
+            rows = np.flatnonzero(ok[part.owners])
+            distances = distances[rows]
+        counts += np.bincount(distances, minlength=len(counts))
+        seen.append((part, rows, distances))
+    least = int(np.searchsorted(np.cumsum(counts), most))
+    # Of those that are equally far the last ones, so that many of one text are no more.
+    spare, found = most - int(counts[:least].sum()), []
+    for part, rows, distances in reversed(seen):
+        near = np.flatnonzero(distances < least)
+        last = np.flatnonzero(distances == least)
+        last = last[max(len(last) - spare, 0) :]
+        spare -= len(last)
+        chosen = np.union1d(near, last)
+        found.append((part, chosen if rows is None else rows[chosen]))
+    return found
+
+
+def of_kind(segments: Iterable[Segment], kind: str, wanted: type[S]) -> tuple[S, ...]:
+    """The documents of one type in *segments*."""
+    found = (one.sealed.get(kind) for one in segments)
+    return tuple(one for one in found if isinstance(one, wanted))
+
+
+def without_replaced(segments: Sequence[Segment]) -> list[Segment]:
+    """*segments* without the documents that a later one has anew."""
+    found, later = list[Segment](), list[Names]()
+    for one in reversed(segments):
+        ids = [sealed.ids for sealed in one.sealed.values()]
+        for known in later:
+            one = one.without([id for names in ids for id in names.shared(known)])
+        found.append(one)
+        later += ids
+    return found[::-1]
 
 
 class _Held(Postings):
@@ -214,10 +457,9 @@ class _Held(Postings):
         return self._known[term]
 
     def _read(self, term: str) -> tuple[Codes, Floats] | None:
-        columns, names = self._batch.columns, self._batch.names["terms"]
+        columns = self._batch.columns
         assert isinstance(columns, Columns)
-        assert isinstance(names, Names)
-        number = int(names.find([term])[0]) + 1
+        number = int(_names(self._batch, "terms").find([term])[0]) + 1
         if not number:
             return None
         begin, end = columns.stored["begins"].cut(number, number + 2).tolist()
@@ -273,47 +515,62 @@ class _Numbers(Mapping[str, int]):
         return len(self._names)
 
 
-def _view(batch: Batch, alive: Mask) -> StepsView:
+def _columns(batch: Batch, alive: Mask) -> dict[str, Any]:
+    """The fields of a view."""
     columns, count = batch.columns, len(batch)
-    same = {"by_hand": False, "valid_to": math.inf, "linked": np.int32(-1)}
-    kept = ("lengths", "log_words", "first", "metadata", "born", "passages", "session", "thread")
-    sides = ("actor", "told_by", "acted", "asks", "form")
+    kept = ("lengths", "log_words", "first", "metadata", "born", "passages")
+    of_claims = ("last", "valid_to", "by_hand")
     none = np.zeros(0, np.int32)
+    return {
+        "count": count,
+        "alive": alive,
+        "ids": batch.names["ids"],
+        "nodes": (),
+        "origins": {},
+        "linked": np.broadcast_to(np.int32(-1), count),
+        "facets": _Metadata(batch.names["metadata"]),
+        "vectors": np.zeros((0, columns["codes"].shape[1]), np.float32),
+        "vector_documents": none,
+        "vector_passages": none.astype(np.uint8),
+        "postings": _Held(batch),
+        "documents": {},
+        "aliases": {},
+        **{name: columns[name] for name in kept},
+        **{name: columns[name] for name in of_claims if name in columns},
+    }
+
+
+def _steps_view(batch: Batch, alive: Mask) -> StepsView:
+    columns, count = batch.columns, len(batch)
+    same = {"by_hand": np.False_, "valid_to": np.float64(math.inf)}
+    known = _columns(batch, alive)
+    known |= {name: np.broadcast_to(value, count) for name, value in same.items()}
+    for name in ("session", "thread", "actor", "told_by", "acted", "asks", "form"):
+        known[name] = columns[name]
     return StepsView(
-        count=count,
-        alive=alive,
-        ids=batch.names["ids"],
-        nodes=(),
-        origins={},
         last=columns["first"],
-        facets=_Metadata(batch.names["metadata"]),
-        vectors=np.zeros((0, columns["codes"].shape[1]), np.float32),
-        vector_documents=none,
-        vector_passages=none.astype(np.uint8),
-        postings=_Held(batch),
-        documents={},
-        aliases={},
         repeats={},
-        joined=none.reshape(0, 2),
+        joined=np.zeros((0, 2), np.int32),
         chains=_Numbers(batch.names["chains"]),
         actor_numbers=_Numbers(batch.names["actors"]),
         actors=("", *batch.names["actors"]),
         centre=np.zeros(columns["codes"].shape[1], np.float32),
-        **{name: np.broadcast_to(np.asarray(value), count) for name, value in same.items()},
-        **{name: columns[name] for name in (*kept, *sides)},
+        **known,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargeView(CorpusView):
     """
-    A repository of which ``steps`` holds the tail alone, behind the large segments *sealed*.
+    A repository of which ``steps`` and ``nodes`` hold the tails alone, behind large segments:
+    *sealed* of steps and messages, *claims* of facts and of instructions.
 
     *waiting* (id of a step → facts or instructions that rest on it, by type), *awaited* (the other
     way round) and *repeating* (step of the tail → its session) are the writer's: look up only.
     """
 
-    sealed: tuple[Sealed, ...]
+    sealed: tuple[SealedSteps, ...]
+    claims: Mapping[NodeType, tuple[SealedClaims, ...]]
     waiting: Mapping[NodeType, Mapping[str, Sequence[int]]]
     awaited: Mapping[NodeType, Mapping[int, Sequence[str]]]
     repeating: Mapping[str, tuple[str, int]]
@@ -323,28 +580,58 @@ class LargeView(CorpusView):
         """As of every view."""
         return False
 
-    def found_as(self, ids: Iterable[str]) -> list[str]:
-        """*ids*, and the documents of the messages that steps among them repeat."""
-        asked = [*ids]
-        found = {*asked, *(self.steps.aliases.get(id, id) for id in asked)}
-        hashed = hashes(asked)
-        for repeats in self._repeats():
-            found.update(repeats.messages.some(repeats.steps.find_all(asked, hashed)[1]))
-        return [*found]
+    def parts(self, kind: NodeType) -> tuple[Part, ...]:
+        """As of every view."""
+        large: tuple[Part, ...] = self.claims.get(kind, ())
+        return (
+            *(self.sealed if kind in ("episodic", "source") else large),
+            *CorpusView.parts(self, kind),
+        )
 
-    def steps_behind(self, kind: NodeType, facts: Sequence[int]) -> set[str]:
-        """The ids of the steps behind documents of facts or instructions."""
-        steps = {id for fact in facts for id in self.awaited[kind].get(fact, ())}
-        pairs = self.behind[kind]
-        documents = pairs[np.isin(pairs[:, 0], facts), 1].tolist()
-        return steps.union(self.steps.ids[document] for document in documents)
-
-    def repeats_of(self, ids: Sequence[str]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-        """Step → the document among *ids* that it repeats, and the other way round."""
-        repeats: dict[str, tuple[str, ...]] = {}
-        stored = [*self._repeats()]
+    def aliases_of(self, ids: Sequence[str]) -> dict[str, str]:
+        """As of every view."""
+        found, stored = CorpusView.aliases_of(self, ids), [*self._repeats()]
         hashed = hashes(ids if stored else ())
-        for sealed in stored:
+        for repeats in stored:
+            which, places = repeats.steps.find_all(ids, hashed)
+            messages = repeats.messages.some(places)
+            found |= {ids[one]: id for one, id in zip(which.tolist(), messages, strict=True) if id}
+        return found
+
+    def resting(self, kind: NodeType) -> Mask:
+        """Of the tail, as of every view."""
+        rest = CorpusView.resting(self, kind)
+        known = np.array([*self.awaited[kind]], np.int64)
+        rest[known[known < len(rest)]] = True
+        return rest
+
+    def behind_tail(self, kind: NodeType, numbers: Numbers) -> Iterator[tuple[int, str]]:
+        """Each of the tail's documents *numbers* of facts or instructions with each step behind."""
+        awaited, pairs = self.awaited[kind], self.behind[kind]
+        for number in numbers.tolist():
+            yield from ((number, id) for id in tuple(awaited.get(number, ())))
+        for number, document in pairs[np.isin(pairs[:, 0], numbers)].tolist():
+            yield number, self.steps.ids[document]
+
+    def resting_in_tail(
+        self, kind: NodeType, steps: Collection[str], documents: Numbers
+    ) -> Numbers:
+        """The tail's facts or instructions that rest on *steps*, or on *documents* of the tail."""
+        waiting, pairs, view = self.waiting[kind], self.behind[kind], self.nodes[kind]
+        found = {number for id in waiting.keys() & steps for number in tuple(waiting[id])}
+        numbers = np.union1d([*found], pairs[np.isin(pairs[:, 1], documents), 0]).astype(np.int64)
+        numbers = numbers[numbers < view.count]
+        return numbers[view.alive[numbers]]
+
+    def repeats_of(
+        self, ids: Sequence[str], hashed: Hashes
+    ) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+        """
+        Step → the document among *ids* that it repeats, and the other way round; *hashed*: the
+        ``hashes`` of *ids*.
+        """
+        repeats: dict[str, tuple[str, ...]] = {}
+        for sealed in self._repeats():
             which, places = sealed.messages.find_all(ids, hashed)
             for one, step in zip(which.tolist(), sealed.steps.some(places), strict=True):
                 repeats[ids[one]] = (*repeats.get(ids[one], ()), step)

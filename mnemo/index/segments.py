@@ -162,6 +162,9 @@ class Columns(Mapping[str, NDArray[Any]]):
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self.stored[name].cut()
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.stored  # Without reading it.
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.stored)
 
@@ -214,10 +217,7 @@ class Names(Sequence[str]):
     ) -> tuple[Places, Places]:
         """All places of *asked*: which of them, ascending, and where."""
         hashed = hashes(asked) if hashed is None else hashed
-        if self._found:
-            ordered, order = (stored.cut() for stored in self._found)
-        else:
-            ordered, order = _ordered(self)
+        ordered, order = self._sorted()
         first = np.searchsorted(ordered, hashed)
         counts = np.searchsorted(ordered, hashed, "right") - first
         which = np.repeat(np.arange(len(asked)), counts)
@@ -228,6 +228,19 @@ class Names(Sequence[str]):
         found = zip(which.tolist(), self.some(places), strict=True)
         same = np.array([asked[one] == name for one, name in found], np.bool_)
         return which[same], places[same]
+
+    def shared(self, other: Names) -> list[str]:
+        """The names that *other* has as well."""
+        (ordered, order), (theirs, _) = self._sorted(), other._sorted()
+        names = self.some(order[np.isin(ordered, theirs)])
+        return [names[one] for one in other.find_all(names)[0].tolist()]
+
+    def _sorted(self) -> tuple[NDArray[np.uint64], NDArray[Any]]:
+        """The hashes, ascending, and the places of their names."""
+        if not self._found:
+            return _ordered(self)
+        ordered, order = (stored.cut() for stored in self._found)
+        return ordered, order
 
 
 Places: TypeAlias = NDArray[np.int64]
@@ -472,14 +485,14 @@ class AtRest:
 
     Attributes:
         small: By chain and number the bytes of each segment that is not large.
-        large: The others, which come first in the chain of steps.
-        nodes: All nodes, if any segment of nodes is kept.
+        large: The others of each chain, which come first in it.
+        nodes: The nodes whose documents are held in memory, if any segment of nodes is kept.
         removal: The number of the last removal, with which ids have left them.
         vector: The number of the last vector.
     """
 
     small: dict[Chain, dict[int, bytes]]
-    large: list[Kept]
+    large: dict[Chain, list[Kept]]
     nodes: dict[str, Node]
     removal: int
     vector: int
@@ -495,7 +508,10 @@ SELECT no, bytes FROM segments WHERE repo = ? AND chain = ? AND digest IS NULL O
 _BYTES = "SELECT bytes FROM segments WHERE repo = ? AND chain = ? AND no = ? ORDER BY part"
 _LAST_VECTOR = "SELECT coalesce(max(seq), 0) FROM vectors WHERE repo = ?"
 _NODES = """
-SELECT id, type, body, NULL FROM nodes WHERE repo = ? AND type NOT IN ('episodic', 'source')
+SELECT id, type, body, NULL FROM nodes
+WHERE repo = :repo AND revision > :after AND type NOT IN ('episodic', 'source')
+UNION ALL SELECT id, type, body, NULL FROM nodes
+WHERE repo = :repo AND type IN ('subgoal', 'tag', 'intent') AND revision <= :after
 """
 _COLUMNS = ("repo", "chain", "no", "part", "documents", "until", "named", "digest", "bytes")
 _IDS = ("ids", "behind", "origins")
@@ -532,25 +548,33 @@ class StoredSegments(OfRepository):
             lambda tx: _kept(tx, repo_row(tx, self._repo_id)[0], chain)
         )
 
-    async def bytes_of(self, no: int) -> bytes:
-        """Those of the segment of steps *no*; none: it is gone. *Cancellation*: safe."""
+    async def bytes_of(self, chain: Chain, no: int) -> bytes:
+        """Those of segment *no*; none: it is gone. *Cancellation*: safe."""
         return await self._engine.reading(
-            lambda tx: bytes_of(tx, repo_row(tx, self._repo_id)[0], "steps", no)
+            lambda tx: bytes_of(tx, repo_row(tx, self._repo_id)[0], chain, no)
         )
 
     async def put(
-        self, head: Head, segment: bytes, stay: Sequence[Kept], *, large: bool = False
+        self,
+        head: Head,
+        segment: bytes,
+        stay: Sequence[Kept],
+        *,
+        large: Sequence[Kept] | None = None,
     ) -> bool:
         """
-        Put a segment behind those that *stay*, in the place of what follows them. ``False``: it
-        holds less than that, unless it is *large*; others stand there now, or something left
-        recall. *Cancellation*: completes.
+        Put a segment behind those that *stay*, in the place of what follows them; a large one, if
+        those of its chain are *large*. ``False``: it holds less than that, unless it is large;
+        others stand there now, or something left recall. *Cancellation*: completes.
         """
+        is_large = large is not None
         named, digest = await compute(
-            lambda: (names_in(unpacked(segment)[1]), digest_of(segment) if large else None)
+            lambda: (names_in(unpacked(segment)[1]), digest_of(segment) if is_large else None)
         )
-        put = partial(_put, head=head, segment=segment, named=named, digest=digest, stay=[*stay])
-        return await self._writing(put)
+        # Behind one that is large there may be others.
+        known = [*(large if large is not None else stay)]
+        put = partial(_put, head=head, segment=segment, named=named, digest=digest)
+        return await self._writing(partial(put, stay=[*stay], known=known))
 
     async def drop(self, chain: Chain, first: int) -> None:
         """Drop those from number *first* on. *Cancellation*: completes."""
@@ -581,10 +605,12 @@ def _read(tx: Tx, repo_id: str) -> AtRest:
             no: b"".join(part for _, part in of_one if isinstance(part, bytes))
             for no, of_one in parts
         }
-    nodes = NODES.whole.intact(tx.run(_NODES, (repo,))) if found["nodes"] else ()
+    large = {chain: [one for one in _kept(tx, repo, chain) if one.digest] for chain in CHAINS}
+    after = large["nodes"][-1].until.revision if large["nodes"] else 0
+    known = found["nodes"] or after
+    nodes = NODES.whole.intact(tx.run(_NODES, {"repo": repo, "after": after})) if known else ()
     (removal,) = tx.run(_LEFT, {"repo": repo}).fetchone()
     (vector,) = tx.run(_LAST_VECTOR, (repo,)).fetchone()
-    large = [one for one in _kept(tx, repo, "steps") if one.digest]
     return AtRest(found, large, {node.id: node for node in nodes}, removal, vector)
 
 
@@ -601,12 +627,13 @@ def _put(
     named: bytes,
     digest: str | None,
     stay: Sequence[Kept],
+    known: Sequence[Kept],
 ) -> bool:
     kept = _kept(tx, repo, head.chain)
     (removal,) = tx.run(_LAST_REMOVAL, (repo,)).fetchone()
-    if kept[: len(stay)] != stay or (repo, removal) != (head.repo, head.until.removal):
+    if kept[: len(known)] != known or (repo, removal) != (head.repo, head.until.removal):
         return False
-    if any(one.digest for one in kept[len(stay) :]):
+    if any(one.digest for one in kept[len(known) :]):
         return False
     ends = {"steps": head.until.step, "messages": head.until.message}
     if any(tx.dialect.last_number(tx, table, repo) < end for table, end in ends.items()):

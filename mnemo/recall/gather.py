@@ -1,17 +1,20 @@
 """
-Repositories of more than 20,000 steps and messages: what one question is answered from.
+Repositories of more than 20,000 texts: what one question is answered from.
 
-Of each kind of text the best by words and by vectors among what the filters leave, the best
-pieces of talk whole, what the best facts rest on, and the neighbours of all of these are gathered
-from the large segments and from the tail behind them; then they are scored as ever, with the
-totals of the whole store. Where the filters leave no more than 20,000, all of them are.
+Of each kind of text, of the facts and of the instructions the best by words and by vectors among
+what the filters leave, the best pieces of talk, what the best facts rest on, the neighbours of all
+of these, and what rests on them are gathered from the large segments and from the tail behind
+them; then they are scored as ever, with the totals of the whole store. Where the filters leave no
+more than 20,000 steps and messages, all of them are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,24 +23,36 @@ from numpy.typing import NDArray
 from mnemo.index.corpus import (
     Codes,
     CorpusView,
+    DocumentsView,
     Facets,
     Floats,
     Ints,
     Mask,
+    Numbers,
+    Part,
     Postings,
     StepsView,
     Sums,
     Totals,
     Whole,
+    mean_length,
     products,
 )
-from mnemo.index.large import EXACT, LargeView, Sealed
+from mnemo.index.large import (
+    CLAIMS,
+    EXACT,
+    LargeView,
+    Sealed,
+    SealedClaims,
+    SealedSteps,
+    coarse,
+)
 from mnemo.index.pieces import CHAT, DOCUMENT, NOTE, Pieces, places
 from mnemo.index.segments import hashes
-from mnemo.index.shares import held, of_pieces, rarity_of, shares
-from mnemo.recall.score import Nearness, RecallQuestion, cosines, eligible_steps
-from mnemo.values.filters import Filters
-from mnemo.values.graph import NodeType
+from mnemo.index.shares import Held, held, of_pieces, rarity_of, shares
+from mnemo.recall.score import RecallQuestion, by_itself, cosines, eligible_steps, in_time
+from mnemo.values.filters import Filters, Where
+from mnemo.values.graph import Node, NodeType
 
 BEST = 200
 """Texts of each kind that are gathered by their words, and as many by their vectors."""
@@ -50,28 +65,22 @@ TURNS = 64
 AROUND = 2
 """Neighbours on either side."""
 _KINDS = (NOTE, CHAT, DOCUMENT)
-_CLAIMS: tuple[NodeType, ...] = ("semantic", "procedural")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatheredView(CorpusView):
     """
-    A repository of whose steps and messages only those gathered for a question are here.
+    A repository of which only what was gathered for a question is here; but for routing nodes.
 
     Attributes:
         scored_with: Terms of a question → what they are scored with for it.
-        eligible: Which of them match the filters.
+        eligible: Which steps and messages match the filters.
         rests: Type → facts or instructions that have steps behind them, gathered or not.
-        looked_for: Type → which of these are here with all their steps that there are; absent
-            where all of them are.
-        nearness: Query → type → how near these are, where it was looked at.
     """
 
     scored_with: Mapping[tuple[str, ...], Whole]
     eligible: Mask
     rests: Mapping[NodeType, Mask]
-    looked_for: Mapping[NodeType, Mask]
-    nearness: Mapping[str, Mapping[NodeType, Nearness]]
 
     def whole(self, terms: Iterable[str], end: float) -> Whole:
         """What they were gathered with."""
@@ -81,86 +90,79 @@ class GatheredView(CorpusView):
         """As of every view."""
         return self.rests[kind]
 
-    def nearness_to(self, question: RecallQuestion, kind: NodeType) -> Nearness | None:
-        """How near nodes of one type are to *question*, where it was looked at."""
-        return self.nearness.get(question.query, {}).get(kind)
-
-    def is_whole(self, kind: NodeType) -> Mask:
-        """Which nodes of one type can be scored: not those whose steps were not looked for."""
-        whole = np.ones(self.nodes[kind].count, np.bool_)
-        if kind in self.looked_for:
-            whole = ~self.rests[kind] | self.looked_for[kind]
-            whole[self.behind[kind][:, 0]] = True
-        return whole
-
 
 def gathered(
     corpus: LargeView,
     questions: Sequence[RecallQuestion],
     filters: Filters,
-    more: Iterable[str] = (),
+    more: Collection[str] = (),
 ) -> GatheredView:
-    """Gather what *questions* are answered from; *more*: ids that are gathered in any case."""
-    *others, last = (_Gathering(corpus, question, filters) for question in questions)
-    last.choose()
-    last.add(more)
+    """
+    Gather what *questions* are answered from; *more*: ids that are gathered in any case, of facts
+    and instructions the ``BEST`` by vectors.
+    """
+    first, *others = gatherings = [_Gathering(corpus, one, filters) for one in questions]
+    first.choose(more)
     for other in others:
         other.choose()
-        last.join(other)
-    last.add_neighbours()
-    return last.view([*others, last])
+        first.join(other)
+    first.add_neighbours()
+    first.add_resting()
+    return first.view(gatherings)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Part:
     """
-    A segment, or the tail: what its texts and pieces have of the words, and what is chosen.
+    A segment, or the tail, of one type: what its texts have of the words, and what is chosen.
 
     Attributes:
+        ok: Which of its documents match the filters; *exists*: which have words.
         taken: All that was chosen, ascending; in the gathered view from number *begin* on.
     """
 
-    view: StepsView
-    pieces: Pieces
-    sealed: Sealed | None
+    source: Part
     ok: Mask
-    sums: Sums
+    exists: Mask
     words: Floats = field(init=False)
-    talk: Floats = field(init=False)
-    chosen: list[NDArray[Any]] = field(default_factory=list)
-    taken: NDArray[Any] = field(init=False)
+    chosen: list[Numbers] = field(default_factory=list)
+    taken: Numbers = field(init=False)
     begin: int = field(init=False)
 
-    @classmethod
-    def of(cls, corpus: LargeView, sealed: Sealed | None, filters: Filters) -> _Part:
-        """As of the filters' end."""
-        view = corpus.steps if sealed is None else sealed.view
-        ok, end = eligible_steps(view, filters), filters.until
-        last = view.first.max(initial=-math.inf)
-        if sealed is not None and (end is None or last <= end.timestamp()):
-            return cls(view, sealed.pieces, sealed, ok, sealed.sums)
-        pieces = view.pieces if end is None else view.pieces_until(end.timestamp())
-        return cls(view, pieces, sealed, ok, Sums.of(view, pieces))
+    @property
+    def view(self) -> DocumentsView:
+        """The columns."""
+        return self.source.view
 
-    def read(self, rarity: Mapping[str, float], means: Mapping[str, float]) -> None:
-        """Note what its texts and pieces have of the question's words."""
-        own = held(self.view, rarity, self.pieces.exists)
-        self.words = shares(own, means["episodic"])
-        self.talk = shares(of_pieces(own, self.pieces), means["piece"])
+    def kinds(self, documents: Numbers) -> NDArray[np.uint8]:
+        """Of texts."""
+        return np.full(len(documents), NOTE, np.uint8)
 
-    def places(self, documents: NDArray[Any]) -> Ints:
+    def read(self, rarity: Mapping[str, float], mean: float) -> Held:
+        """Note what its texts have of the question's words."""
+        own = held(self.view, rarity, self.exists)
+        self.words = shares(own, mean)
+        return own
+
+    def all_chosen(self) -> Mask:
+        """What is chosen; behind it one more."""
+        chosen = np.zeros(self.view.count + 1, np.bool_)
+        for some in self.chosen:
+            chosen[some] = True
+        return chosen
+
+    def take(self, chosen: Mask, begin: int) -> int:
+        """Take what is chosen, from number *begin* on; where the next part begins."""
+        self.taken, self.begin = np.flatnonzero(chosen), begin
+        return begin + len(self.taken)
+
+    def places(self, documents: Numbers) -> Ints:
         """The numbers of *documents* in the gathered view; -1 where it has them not."""
         found = places(self.taken, documents)
         return np.where(found >= 0, found + np.int32(self.begin), found)
 
-    def vectors(self) -> tuple[Floats, Ints, NDArray[np.uint8]]:
-        """As of a view of what is taken."""
-        source = self.sealed or self.view
-        rows, owners, passages = source.vectors_of(self.taken)
-        return rows, self.places(owners), passages
-
     def posting(self, term: str) -> tuple[Codes, Floats] | None:
-        """Likewise."""
+        """As of a view of what is taken."""
         read = self.view.postings.read(term, self.view.count)
         if read is None:
             return None
@@ -168,44 +170,107 @@ class _Part:
         there = np.flatnonzero(at >= 0)
         return there + self.begin, read[1][at[there]]
 
-    def ids(self) -> list[str]:
-        """Of what is taken."""
-        if self.sealed is not None:
-            return self.sealed.ids.some(self.taken)
-        return [self.view.ids[number] for number in self.taken.tolist()]
+
+@dataclass(slots=True, kw_only=True)
+class _Steps(_Part):
+    """Steps and messages."""
+
+    source: SealedSteps | StepsView
+    pieces: Pieces
+    sums: Sums
+    talk: Floats = field(init=False)
+
+    @classmethod
+    def of(cls, source: SealedSteps | StepsView, filters: Filters) -> _Steps:
+        """As of the filters' end."""
+        view, end = source.view, filters.until
+        ok, last = eligible_steps(view, filters), view.first.max(initial=-math.inf)
+        if isinstance(source, SealedSteps) and (end is None or last <= end.timestamp()):
+            pieces, sums = source.pieces, source.sums
+        else:
+            pieces = view.pieces if end is None else view.pieces_until(end.timestamp())
+            sums = Sums.of(view, pieces)
+        return cls(source=source, ok=ok, exists=pieces.exists, pieces=pieces, sums=sums)
+
+    @property
+    def view(self) -> StepsView:
+        """As of every part."""
+        return self.source.view
+
+    def kinds(self, documents: Numbers) -> NDArray[np.uint8]:
+        """As of every part."""
+        return self.pieces.kind[documents]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Claims(_Part):
+    """
+    Facts, or instructions.
+
+    Attributes:
+        rests: Which have steps behind them; *behind* gives documents with each of these.
+    """
+
+    rests: Mask
+    behind: Callable[[Numbers], Iterator[tuple[int, str]]]
+
+    @classmethod
+    def of(cls, corpus: LargeView, kind: NodeType, source: Part, filters: Filters) -> _Claims:
+        view, ok = source.view, in_time(source.view, filters)
+        if isinstance(source, SealedClaims):
+            rests, behind = source.resting, source.behind
+        else:
+            rests, behind = corpus.resting(kind), partial(corpus.behind_tail, kind)
+        if not filters.is_open:
+            ok = ok & (rests | by_itself(view, filters, rests))
+        return cls(source=source, ok=ok, exists=view.alive, rests=rests, behind=behind)
 
 
 class _Gathering:
     """Chooses documents of all parts, and puts them together."""
 
     def __init__(self, corpus: LargeView, question: RecallQuestion, filters: Filters) -> None:
-        self._corpus, self._question, self._filters = corpus, question, filters
-        self._nearness: dict[NodeType, Nearness] = {}
-        self._looked_for: dict[NodeType, Mask] = {}
-        self._parts = [_Part.of(corpus, one, filters) for one in (*corpus.sealed, None)]
+        self._corpus, self._question = corpus, question
+        steps: tuple[SealedSteps | StepsView, ...] = (*corpus.sealed, corpus.steps)
+        self._steps = [_Steps.of(one, filters) for one in steps]
+        self._claims = {
+            kind: [_Claims.of(corpus, kind, one, filters) for one in corpus.parts(kind)]
+            for kind in CLAIMS
+        }
+        self._ids = list[str]()
         if filters.session_id is not None:
             self._admit_repeated(filters)
         end = math.inf if filters.until is None else filters.until.timestamp()
-        self._totals = self._totals_until(end)
-        self._rarity = rarity_of(question.terms, self._totals)
-        for part in self._parts:
-            part.read(self._rarity, self._totals.means)
+        self._totals = totals = self._totals_until(end)
+        self._rarity = rarity_of(question.terms, totals)
+        for part in self._steps:
+            own = part.read(self._rarity, totals.means["episodic"])
+            part.talk = shares(of_pieces(own, part.pieces), totals.means["piece"])
+        for kind, parts in self._claims.items():
+            for claims in parts:
+                claims.read(self._rarity, totals.means[kind])
 
     def _totals_until(self, end: float) -> Totals:
-        """Of all parts, and of the facts and instructions."""
-        tail = self._corpus.whole(self._question.terms, end).totals
-        sealed = self._parts[:-1]
+        """Of all parts."""
+        tail, sealed = self._corpus.whole(self._question.terms, end).totals, self._steps[:-1]
+        counted: list[tuple[_Part, Mask]] = [(part, part.exists) for part in sealed]
+        living = {**tail.living}
+        living["episodic"] += sum(part.view.count for part in sealed)
+        sums = Sums.together(part.sums for part in self._steps)
+        means = {**tail.means, **sums.means}
+        for kind, parts in self._claims.items():
+            wholes = [part.view.whole_length for part in parts]
+            living[kind], means[kind] = sum(count for _, count in wholes), mean_length(wholes)
+            counted += [(part, part.exists & (part.view.first <= end)) for part in parts[:-1]]
         holding = dict(tail.holding)
-        for term, part in ((term, part) for term in holding for part in sealed):
+        for term, (part, exists) in product(holding, counted):
             if (read := part.view.postings.read(term, part.view.count)) is not None:
-                holding[term] += int(np.count_nonzero(part.pieces.exists[read[0]]))
-        sums = Sums.together(part.sums for part in self._parts)
+                holding[term] += int(np.count_nonzero(exists[read[0]]))
         return Totals(
-            population=tail.population + sum(part.sums.said for part in sealed),
+            population=tail.population + sum(int(np.count_nonzero(some)) for _, some in counted),
             holding=holding,
-            living=dict(tail.living)
-            | {"episodic": tail.living["episodic"] + sum(part.view.count for part in sealed)},
-            means={**tail.means, **sums.means},
+            living=living,
+            means=means,
             acted=sums.acted,
             observed=sums.observed,
         )
@@ -218,31 +283,59 @@ class _Gathering:
 
     # ── Choosing ─────────────────────────────────────────────────────────────────────
 
-    def choose(self) -> None:
-        """Choose the candidates of all parts."""
-        if sum(int(np.count_nonzero(part.ok)) for part in self._parts) <= EXACT:
-            for part in self._parts:
-                part.chosen.append(np.flatnonzero(part.ok))
-            return
-        self._choose_best(
-            (part, np.flatnonzero(part.ok & (part.words > 0)), part.words) for part in self._parts
+    def choose(self, more: Collection[str] = ()) -> None:
+        """Choose the candidates of all parts, and documents of *more* ids."""
+        few = self._choose_from(self._steps)
+        if not few:
+            self._choose_talks()
+        for claims in self._claims.values():
+            if few:
+                # Those that rest on steps come with these.
+                for one in claims:
+                    one.ok = one.ok & ~one.rests
+            self._choose_from(claims)
+            self._choose_some(claims, more)
+        self._add(more)
+        found = (
+            part.behind(np.flatnonzero(part.all_chosen()[:-1]))
+            for parts in self._claims.values()
+            for part in parts
         )
-        vectors = self._question.vectors
-        centre = self._corpus.steps.centre
-        if vectors is not None and vectors.shape[1] == len(centre):
-            for asked in vectors:
-                self._choose_best(self._near(asked, centre))
-        self._choose_talks()
-        self.add(self._behind_best(centre))
+        self._add({id for pairs in found for _, id in pairs})
 
-    def _choose_best(self, scored: Iterable[tuple[_Part, NDArray[Any], Floats]]) -> None:
+    def _choose_from(self, parts: Sequence[_Part]) -> bool:
+        """Choose all that match if these are few, else the best by words, and by vectors."""
+        if sum(int(np.count_nonzero(part.ok)) for part in parts) <= EXACT:
+            for part in parts:
+                part.chosen.append(np.flatnonzero(part.ok))
+            return True
+        self._choose_best(
+            (part, np.flatnonzero(part.ok & (part.words > 0)), part.words) for part in parts
+        )
+        for asked in self._vectors():
+            self._choose_best(self._near(parts, asked))
+        return False
+
+    def _choose_some(self, parts: Sequence[_Part], ids: Collection[str]) -> None:
+        """Choose of the documents of *ids* the nearest."""
+        hashed, listed = hashes(ids), [*ids]
+        found = [(part, part.source.find(listed, hashed)[1]) for part in parts] if listed else []
+        for asked in self._vectors()[:1]:
+            self._choose_best(self._among(part, numbers, asked) for part, numbers in found)
+
+    def _vectors(self) -> Sequence[Floats]:
+        vectors = self._question.vectors
+        width = len(self._corpus.steps.centre)
+        return [] if vectors is None or vectors.shape[1] != width else [*vectors]
+
+    def _choose_best(self, scored: Iterable[tuple[_Part, Numbers, Floats]]) -> None:
         """Choose the best of each kind of text; *scored*: documents, and values of all."""
-        found: list[tuple[_Part, NDArray[Any], Floats, NDArray[np.uint8]]] = []
+        found: list[tuple[_Part, Numbers, Floats, NDArray[np.uint8]]] = []
         for part, documents, values in scored:
-            kinds = part.pieces.kind[documents]
+            kinds = part.kinds(documents)
             for kind in _KINDS:
                 some = _best(documents[kinds == kind], values, BEST)
-                found.append((part, some, values[some], part.pieces.kind[some]))
+                found.append((part, some, values[some], part.kinds(some)))
         if not found:
             return
         kinds = np.concatenate([kinds for *_, kinds in found])
@@ -255,23 +348,37 @@ class _Gathering:
             part.chosen.append(some[chosen[at : at + len(some)]])
             at += len(some)
 
-    def _near(self, asked: Floats, centre: Floats) -> Iterator[tuple[_Part, NDArray[Any], Floats]]:
+    def _near(
+        self, parts: Sequence[_Part], asked: Floats
+    ) -> Iterator[tuple[_Part, Numbers, Floats]]:
         """The documents that are the nearest to *asked*, with the cosines of all that were seen."""
-        coarse = _coarse(self._parts[:-1], asked)
-        for part, rows in coarse:
-            assert part.sealed is not None
-            vectors = part.sealed.vectors(rows)
-            along = products(vectors, centre)
-            cosine, _ = cosines(vectors, asked[np.newaxis], centre, along)
-            yield part, *_by_document(part, part.sealed.owners[rows].astype(np.int64), cosine)
-        tail = self._parts[-1]
-        if len(vectors := tail.view.vectors):
-            cosine, _ = cosines(vectors, asked[np.newaxis], centre, tail.view.along(centre))
-            yield tail, *_by_document(tail, tail.view.vector_documents, cosine)
+        sealed = [(one.source, one.ok) for one in parts if isinstance(one.source, Sealed)]
+        part_of = {id(part.source): part for part in parts}
+        for source, rows in coarse(sealed, asked, COARSE):
+            owners = source.owners[rows].astype(np.int64)
+            yield self._cosines(part_of[id(source)], source.vectors(rows), owners, asked)
+        for part in parts:
+            tail = part.source
+            if isinstance(tail, DocumentsView) and len(tail.vectors):
+                centre = self._corpus.steps.centre
+                cosine, _ = cosines(tail.vectors, asked[np.newaxis], centre, tail.along(centre))
+                yield part, *_by_document(part, tail.vector_documents, cosine)
+
+    def _among(self, part: _Part, numbers: Numbers, asked: Floats) -> tuple[_Part, Numbers, Floats]:
+        """Likewise of documents *numbers*."""
+        rows, owners, _ = part.source.vectors_of(numbers)
+        return self._cosines(part, rows, owners, asked)
+
+    def _cosines(
+        self, part: _Part, rows: Floats, owners: Numbers, asked: Floats
+    ) -> tuple[_Part, Numbers, Floats]:
+        centre = self._corpus.steps.centre
+        cosine, _ = cosines(rows, asked[np.newaxis], centre, products(rows, centre))
+        return part, *_by_document(part, owners, cosine)
 
     def _choose_talks(self) -> None:
         found = []
-        for part in self._parts:
+        for part in self._steps:
             pieces = _best(np.flatnonzero(part.talk > 0), part.talk, TALKS)
             found += [(float(part.talk[piece]), part, piece) for piece in pieces.tolist()]
         found.sort(key=lambda one: -one[0])
@@ -279,117 +386,96 @@ class _Gathering:
             talk = (part.pieces.piece == piece) & (part.pieces.kind == CHAT)
             part.chosen.append(_best(np.flatnonzero(talk), part.words, TURNS))
 
-    def _behind_best(self, centre: Floats) -> set[str]:
-        """The steps behind the facts and instructions that are the best by themselves."""
-        steps, corpus = set[str](), self._corpus
-        for kind in _CLAIMS:
-            view = corpus.nodes[kind]
-            if not view.count:
-                continue
-            alive = np.flatnonzero(view.alive)
-            words = shares(held(view, self._rarity, view.alive), self._totals.means[kind])
-            best = [_best(alive[words[alive] > 0], words, BEST)]
-            self._nearness[kind] = near = Nearness.of(view, self._question, centre)
-            if near.asked is not None:
-                best.append(_best(alive, near.best, BEST))
-            facts = np.unique(np.concatenate(best))
-            self._looked_for[kind] = np.isin(np.arange(view.count), facts)
-            steps |= corpus.steps_behind(kind, facts.tolist())
-        return steps
-
     # ── By id ────────────────────────────────────────────────────────────────────────
 
-    def add(self, ids: Iterable[str]) -> None:
-        """Choose the documents of *ids* as well."""
-        for part, numbers in self._places({*ids}):
+    def _add(self, ids: Collection[str]) -> None:
+        """Choose the steps and messages of *ids* as well."""
+        for part, numbers in self._places(ids):
             part.chosen.append(numbers)
 
-    def _places(self, ids: Iterable[str]) -> Iterator[tuple[_Part, NDArray[Any]]]:
+    def _places(self, ids: Collection[str]) -> Iterator[tuple[_Steps, Numbers]]:
         """Where the documents of *ids* are, of steps that repeat a message those of this."""
-        wanted = self._corpus.found_as(ids)
-        hashed, tail = hashes(wanted), self._parts[-1]
-        for part in self._parts[:-1]:
-            assert part.sealed is not None
-            yield part, part.sealed.ids.find_all(wanted, hashed)[1]
-        yield tail, np.array([d for id in wanted for d in tail.view.of(id)], np.int64)
+        wanted = [*{*ids, *self._corpus.aliases_of([*ids]).values()}]
+        hashed = hashes(wanted)
+        return ((part, part.source.find(wanted, hashed)[1]) for part in self._steps)
 
     def join(self, other: _Gathering) -> None:
         """Choose what *other* has chosen of the same parts as well."""
-        for part, its in zip(self._parts, other._parts, strict=True):
+        for part, its in zip(self._all_parts(), other._all_parts(), strict=True):
             part.chosen += its.chosen
-        for kind, looked_for in other._looked_for.items():
-            self._looked_for[kind] = self._looked_for.get(kind, False) | looked_for
+
+    def _all_parts(self) -> Iterator[_Part]:
+        yield from self._steps
+        for parts in self._claims.values():
+            yield from parts
 
     def add_neighbours(self) -> None:
         """Take what is chosen and what stands around it, as far as it exists."""
         begin = 0
-        for part in self._parts:
-            pieces = part.pieces
-            wanted = np.zeros(part.view.count + 1, np.bool_)  # The last is what is no neighbour.
-            for some in part.chosen:
-                wanted[some] = True
+        for part in self._steps:
+            pieces, wanted = part.pieces, part.all_chosen()  # The last is what is no neighbour.
             for _ in range(AROUND):
                 chosen = np.flatnonzero(wanted[:-1])
                 wanted[pieces.previous[chosen]] = wanted[pieces.next[chosen]] = True
             wanted[_other_sides(part.view, np.flatnonzero(wanted[:-1]))] = True
-            part.taken, part.begin = np.flatnonzero(wanted[:-1] & pieces.exists), begin
-            begin += len(part.taken)
+            begin = part.take(wanted[:-1] & pieces.exists, begin)
+            self._ids += part.source.named(part.taken)
+
+    def add_resting(self) -> None:
+        """Take the facts and instructions that are chosen, and what rests on steps that are."""
+        corpus, ids = self._corpus, [*dict.fromkeys(self._ids)]
+        hashed = hashes(ids)
+        self._aliases, self._repeats = corpus.repeats_of(ids, hashed)
+        hashed = np.concatenate((hashed, hashes(self._aliases)))
+        ids += self._aliases
+        tail = self._steps[-1].taken
+        for kind, parts in self._claims.items():
+            begin = 0
+            for part in parts:
+                if isinstance(part.source, SealedClaims):
+                    part.chosen.append(part.source.resting_on(ids, hashed))
+                else:
+                    part.chosen.append(corpus.resting_in_tail(kind, {*ids}, tail))
+                begin = part.take(part.all_chosen()[:-1] & part.view.alive, begin)
 
     # ── Putting together ─────────────────────────────────────────────────────────────
 
     def view(self, gatherings: Sequence[_Gathering]) -> GatheredView:
         """The chosen documents as a view of their own, for the questions of *gatherings*."""
         corpus = self._corpus
-        ids = [id for part in self._parts for id in part.ids()]
         terms = dict.fromkeys(term for one in gatherings for term in one._rarity)
-        steps, pieces = self._steps(ids, terms), self._pieces()
+        steps, pieces = self._view_of_steps(terms), self._pieces()
         wholes = {}
         for one in gatherings:
             talk = [
                 its.talk[part.pieces.piece[part.taken]]
-                for part, its in zip(self._parts, one._parts, strict=True)
+                for part, its in zip(self._steps, one._steps, strict=True)
             ]
             whole = Whole(one._totals, pieces, np.concatenate(talk))
             wholes[(*one._question.terms,)] = whole
-        behind = {kind: self._pairs(kind, steps) for kind in corpus.behind}
-        rests = {}
-        for kind in behind:
-            rests[kind] = corpus.resting(kind)
-            known = np.array(list(corpus.awaited[kind]), np.int64)
-            rests[kind][known[known < len(rests[kind])]] = True
+        nodes = {
+            kind: DocumentsView(**_columns(parts, _named(parts), terms), aliases={})
+            for kind, parts in self._claims.items()
+        }
         given = {one.name: getattr(corpus, one.name) for one in fields(CorpusView)}
+        given |= {"steps": steps, "nodes": {**corpus.nodes, **nodes}}
+        given |= {"behind": {kind: self._pairs(kind, steps) for kind in corpus.behind}}
         return GatheredView(
-            **given | {"steps": steps, "behind": behind},
+            **given,
             scored_with=wholes,
-            eligible=np.concatenate([part.ok[part.taken] for part in self._parts]),
-            rests=rests,
-            looked_for=self._looked_for,
-            nearness={one._question.query: one._nearness for one in gatherings},
+            eligible=np.concatenate([part.ok[part.taken] for part in self._steps]),
+            rests={
+                kind: np.concatenate([part.rests[part.taken] for part in parts])
+                for kind, parts in self._claims.items()
+            },
         )
 
-    def _steps(self, ids: list[str], terms: Iterable[str]) -> StepsView:
-        corpus, count = self._corpus, len(ids)
-        documents: dict[str, tuple[int, ...]] = {}
-        for number, id in enumerate(ids):
-            documents[id] = (*documents.get(id, ()), number)
-        aliases, repeats = corpus.repeats_of(list(documents))
-        found = [part.vectors() for part in self._parts]
-        vectors, owners, passages = map(np.concatenate, zip(*found, strict=True))
-        linked = np.full(count, -1, np.int32)
-        first = np.flatnonzero(passages == 0)
-        linked[owners[first]] = first
+    def _view_of_steps(self, terms: Iterable[str]) -> StepsView:
         actors: dict[str, int] = {}
-        none = np.zeros(count, np.int32)
-        kept = ("lengths", "log_words", "first", "last", "valid_to", "alive", "by_hand", "born")
-        columns = (*kept, "passages", "acted", "asks", "form")
+        columns = _columns(self._steps, self._ids, terms)
+        columns |= {name: _column(self._steps, name) for name in ("acted", "asks", "form")}
+        none = np.zeros(len(self._ids), np.int32)
         return StepsView(
-            count=count,
-            ids=ids,
-            nodes=[None] * count,
-            origins={},
-            # The filters were asked where they lay.
-            facets=Facets(),
-            metadata=none,
             session=none,
             thread=none,
             chains={},
@@ -398,25 +484,16 @@ class _Gathering:
             told_by=self._actors("told_by", actors),
             actor_numbers=actors,
             actors=list(actors),
-            vectors=vectors,
-            vector_documents=owners,
-            vector_passages=passages,
-            linked=linked,
-            postings=self._postings(terms),
-            documents=documents,
-            aliases=aliases,
-            repeats=repeats,
-            centre=corpus.steps.centre,
-            **{name: self._column(name) for name in columns},
+            aliases=self._aliases,
+            repeats=self._repeats,
+            centre=self._corpus.steps.centre,
+            **columns,
         )
-
-    def _column(self, name: str) -> NDArray[Any]:
-        return np.concatenate([getattr(part.view, name)[part.taken] for part in self._parts])
 
     def _actors(self, name: str, known: dict[str, int]) -> Ints:
         """The column *name* with numbers of *known*, which gets names that are new."""
         columns = []
-        for part in self._parts:
+        for part in self._steps:
             numbers = getattr(part.view, name)[part.taken]
             used, back = np.unique(numbers, return_inverse=True)
             names = (part.view.actors[number] for number in used.tolist())
@@ -424,20 +501,10 @@ class _Gathering:
             columns.append(np.array(ours, np.int32)[back])
         return np.concatenate(columns)
 
-    def _postings(self, terms: Iterable[str]) -> Postings:
-        """Of *terms*, as far as what is chosen holds them."""
-        postings = {}
-        for term in terms:
-            found = [one for part in self._parts if (one := part.posting(term)) is not None]
-            if found:
-                documents, counts = map(np.concatenate, zip(*found, strict=True))
-                postings[term] = documents, counts
-        return _Read(postings)
-
     def _pieces(self) -> Pieces:
         columns = {}
         for name in ("exists", "previous", "next", "kind", "long"):
-            found = [(part, getattr(part.pieces, name)[part.taken]) for part in self._parts]
+            found = [(part, getattr(part.pieces, name)[part.taken]) for part in self._steps]
             is_place = name in ("previous", "next")
             columns[name] = np.concatenate([p.places(one) if is_place else one for p, one in found])
         # What their whole pieces have is known.
@@ -445,17 +512,82 @@ class _Gathering:
 
     def _pairs(self, kind: NodeType, steps: StepsView) -> Ints:
         """Facts or instructions, and documents among *steps* that are behind them."""
-        corpus, tail = self._corpus, self._parts[-1].taken
-        pairs, waiting = corpus.behind[kind], corpus.waiting[kind]
-        at = places(tail, pairs[:, 1])
-        known = np.stack((pairs[:, 0], at + np.int32(steps.count - len(tail))), axis=1)[at >= 0]
-        found = []
-        for name in waiting.keys() & (steps.documents.keys() | steps.aliases.keys()):
-            documents = steps.documents[steps.aliases.get(name, name)]
-            found += [(node, d) for node in list(waiting[name]) for d in documents]
-        both = np.concatenate((known, np.array(found, np.int32).reshape(-1, 2)))
-        both = np.unique(both, axis=0) if found else both
-        return both[both[:, 0] < corpus.nodes[kind].count]
+        found = list[tuple[int, int]]()
+        for part in self._claims[kind]:
+            pairs = [*part.behind(part.taken)]
+            numbers = part.places(np.array([owner for owner, _ in pairs], np.int64)).tolist()
+            for number, (_, id) in zip(numbers, pairs, strict=True):
+                documents = steps.documents.get(steps.aliases.get(id, id), ())
+                found += [(number, document) for document in documents]
+        return np.unique(np.array(found, np.int32).reshape(-1, 2), axis=0)
+
+
+def _columns(parts: Sequence[_Part], ids: Sequence[str], terms: Iterable[str]) -> dict[str, Any]:
+    """The fields of a view of what is taken."""
+    documents: dict[str, tuple[int, ...]] = {}
+    for number, id in enumerate(ids):
+        documents[id] = (*documents.get(id, ()), number)
+    vectors, owners, passages = map(np.concatenate, zip(*map(_vectors, parts), strict=True))
+    linked = np.full(len(ids), -1, np.int32)
+    first = np.flatnonzero(passages == 0)
+    linked[owners[first]] = first
+    nodes, origins = list[Node | None](), dict[int, str]()
+    for part in parts:
+        of_part, its_origins = part.source.nodes_of(part.taken)
+        nodes += of_part
+        origins |= {part.begin + at: one for at, one in enumerate(its_origins) if one}
+    kept = ("lengths", "log_words", "first", "last", "valid_to", "alive", "by_hand", "born")
+    return {
+        "count": len(ids),
+        "ids": ids,
+        "nodes": nodes,
+        "origins": origins,
+        "facets": _Asked(parts),
+        "metadata": np.arange(len(ids)),
+        "vectors": vectors,
+        "vector_documents": owners,
+        "vector_passages": passages,
+        "linked": linked,
+        "postings": _postings(parts, terms),
+        "documents": documents,
+        **{name: _column(parts, name) for name in (*kept, "passages")},
+    }
+
+
+def _column(parts: Sequence[_Part], name: str) -> NDArray[Any]:
+    return np.concatenate([getattr(part.view, name)[part.taken] for part in parts])
+
+
+def _vectors(part: _Part) -> tuple[Floats, Ints, NDArray[np.uint8]]:
+    rows, owners, passages = part.source.vectors_of(part.taken)
+    return rows, part.places(owners), passages
+
+
+def _named(parts: Sequence[_Part]) -> list[str]:
+    return [id for part in parts for id in part.source.named(part.taken)]
+
+
+class _Asked(Facets):
+    """The metadata of what is taken, asked where they lie."""
+
+    def __init__(self, parts: Sequence[_Part]) -> None:
+        super().__init__()
+        self._parts = parts
+
+    def holding(self, where: Where) -> Mask:
+        held = ((part, part.view.facets.holding(where)) for part in self._parts)
+        return np.concatenate([mask[part.view.metadata[part.taken]] for part, mask in held])
+
+
+def _postings(parts: Sequence[_Part], terms: Iterable[str]) -> Postings:
+    """Of *terms*, as far as what is taken holds them."""
+    postings = {}
+    for term in terms:
+        found = [one for part in parts if (one := part.posting(term)) is not None]
+        if found:
+            documents, counts = map(np.concatenate, zip(*found, strict=True))
+            postings[term] = documents, counts
+    return _Read(postings)
 
 
 def _other_sides(view: StepsView, chosen: NDArray[Any]) -> NDArray[Any]:
@@ -478,31 +610,6 @@ class _Read(Postings):
 
     def read(self, term: str, documents: int) -> tuple[Codes, Floats] | None:
         return self._read.get(term)
-
-
-def _coarse(parts: Sequence[_Part], asked: Floats) -> list[tuple[_Part, NDArray[Any]]]:
-    """The about ``COARSE`` vectors of eligible documents with the fewest signs not of *asked*."""
-    seen: list[tuple[_Part, NDArray[Any] | None, NDArray[np.uint16]]] = []
-    counts = np.zeros(len(asked) + 1, np.int64)
-    for part in parts:
-        assert part.sealed is not None
-        distances, rows = part.sealed.distances(asked), None
-        if not part.ok.all():
-            rows = np.flatnonzero(part.ok[part.sealed.owners])
-            distances = distances[rows]
-        counts += np.bincount(distances, minlength=len(counts))
-        seen.append((part, rows, distances))
-    least = int(np.searchsorted(np.cumsum(counts), COARSE))
-    # Of those that are equally far the last ones, so that many of one text are no more.
-    spare, found = COARSE - int(counts[:least].sum()), []
-    for part, rows, distances in reversed(seen):
-        near = np.flatnonzero(distances < least)
-        last = np.flatnonzero(distances == least)
-        last = last[max(len(last) - spare, 0) :]
-        spare -= len(last)
-        chosen = np.union1d(near, last)
-        found.append((part, chosen if rows is None else rows[chosen]))
-    return found
 
 
 def _by_document(part: _Part, owners: NDArray[Any], cosine: Floats) -> tuple[NDArray[Any], Floats]:

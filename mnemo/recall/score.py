@@ -240,11 +240,9 @@ class Scorer:
         """What belongs together among the steps."""
         return self.whole.pieces
 
-    def of_nodes(
-        self, kind: NodeType, view: DocumentsView, ok: Mask, near: Nearness | None = None
-    ) -> Hits:
-        """Score nodes as notes; *ok* are the eligible ones, *near* is known of them."""
-        near = near or Nearness.of(view, self.question, self.steps.centre)
+    def of_nodes(self, kind: NodeType, view: DocumentsView, ok: Mask) -> Hits:
+        """Score nodes as notes; *ok* are the eligible ones."""
+        near = Nearness.of(view, self.question, self.steps.centre)
         words = shares(held(view, self.rarity, view.alive), self.whole.totals.means[kind])
         parts = self._of_note(near, words)
         return self._hits(view, ok, parts, near, words, np.ones(view.count, np.bool_))
@@ -435,7 +433,7 @@ _NOWHERE = -2
 
 def eligible_steps(view: StepsView, filters: Filters) -> Mask:
     """Return the mask of the living steps that match the filters."""
-    ok = _in_time(view, filters)
+    ok = in_time(view, filters)
     if filters.actor is not None:
         actor = view.actor_numbers.get(filters.actor, -1)
         ok = ok & ((view.actor == actor) | (view.told_by == actor))
@@ -462,22 +460,26 @@ def eligible_nodes(corpus: CorpusView, kind: NodeType, filters: Filters, steps: 
     or by itself if it stands for itself. Of other types, which lead there, only time counts.
     """
     view = corpus.nodes[kind]
-    ok = _in_time(view, filters)
+    ok = in_time(view, filters)
     pairs = corpus.behind.get(kind)
     if filters.is_open or pairs is None:
         return ok
-    matching = np.zeros(view.count, np.bool_)
-    if filters.session_id is None and filters.thread_id is None and filters.actor in (None, HAND):
-        matching |= view.by_hand
-        if filters.actor is None:
-            matching |= ~corpus.resting(kind)
-        if filters.where.conditions:
-            matching &= view.facets.holding(filters.where)[view.metadata]
+    matching = by_itself(view, filters, corpus.resting(kind))
     matching[pairs[steps[pairs[:, 1]], 0]] = True
     return ok & matching
 
 
-def _in_time(view: DocumentsView, filters: Filters) -> Mask:
+def by_itself(view: DocumentsView, filters: Filters, rests: Mask) -> Mask:
+    """Which facts or instructions match, whatever they rest on; *rests*: those on something."""
+    if filters.session_id or filters.thread_id or filters.actor not in (None, HAND):
+        return np.zeros(view.count, np.bool_)
+    matching = view.by_hand if filters.actor else view.by_hand | ~rests
+    if filters.where.conditions:
+        return matching & view.facets.holding(filters.where)[view.metadata]
+    return np.array(matching)
+
+
+def in_time(view: DocumentsView, filters: Filters) -> Mask:
     """Documents that are alive, may have evidence of the time, and held at its end."""
     ok = view.alive
     if filters.since is not None:

@@ -161,10 +161,7 @@ def hop_zero(
         view = corpus.nodes.get(kind)
         if view is not None and view.count:
             ok = score.eligible_nodes(corpus, kind, filters, steps)
-            near = None
-            if isinstance(corpus, GatheredView):
-                near, ok = corpus.nearness_to(question, kind), ok & corpus.is_whole(kind)
-            hits[kind] = scorer.of_nodes(kind, view, ok, near)
+            hits[kind] = scorer.of_nodes(kind, view, ok)
             if said is not None and (pairs := corpus.behind.get(kind)) is not None:
                 hits[kind], gain = scorer.with_steps(hits[kind], said, pairs)
                 gains.append(gain)
@@ -348,17 +345,11 @@ class Search:
         return reached
 
     async def _gather_behind(self, routes: Iterable[Found]) -> None:
-        """Gather the steps behind what stands behind *routes*: without these it is not valued."""
+        """Gather what stands behind *routes*."""
         if not isinstance(self._stored, LargeView):
             return
-        steps = set[str]()
-        for route in routes:
-            type = BEHIND[route.type]
-            if (hits := self.hits.get(type)) is not None:
-                below = (d for id in self._below.get(route.id, ()) for d in hits.view.of(id))
-                numbers = sorted(below, key=hits.cosines.item)[-MAX_BEHIND:]
-                steps |= self._stored.steps_behind(type, numbers)
-        if more := {id for id in steps - self._more if not self.corpus.steps.of(id)}:
+        below = {id for route in routes for id in self._below.get(route.id, ())}
+        if more := below - self._more:
             await self._bring(more)
             await self._load_edges(route.id for route in routes)
 

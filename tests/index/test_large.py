@@ -54,7 +54,7 @@ async def sealed(repo: Any) -> list[int]:
     index = repo._parts.index
     await index.embed_waiting()
     await index.seal()
-    return [len(one) for one in index._held.large]
+    return [len(one) for one in index._held.large["steps"]]
 
 
 FILTERS: tuple[dict[str, Any], ...] = (
@@ -108,7 +108,7 @@ async def test_a_large_repository_answers_as_a_small_one(place):
             assert agreement(await answers(repo), expected) >= 0.97
         async with opened(place) as (_, repo):
             assert agreement(await answers(repo), expected) >= 0.97
-            assert len(repo._parts.index._held.large) >= 4
+            assert len(repo._parts.index._held.large["steps"]) >= 4
 
 
 @pytest.mark.postgres
@@ -281,11 +281,12 @@ async def test_a_segment_of_which_only_repeats_are_left_is_searched(place):
             await repo.conversation("gone").append(said(100))
             await work("x", 60)
             await sealed(repo)
-            for forgotten in ({"thread_id": "gone"}, {"session_id": "w"}, {"session_id": "x"}):
-                await repo.forget(**forgotten)
             await repo.conversation("later").append(said(150))
             await sealed(repo)
-            large = repo._parts.index._held.large
-            assert any(not len(one) and len(one.batch.repeats) for one in large)
+            for forgotten in ({"thread_id": "gone"}, {"session_id": "w"}, {"session_id": "x"}):
+                await repo.forget(**forgotten)
+            await sealed(repo)
+            large = repo._parts.index._held.large["steps"]
+            assert any(not len(one) and len(one.sealed["steps"].batch.repeats) for one in large)
             for filters in ({}, {"until": datetime.now(UTC)}, {"session_id": "fed"}):
                 assert (await repo.recall("lumir batak", k=5, **filters)).candidates

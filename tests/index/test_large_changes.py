@@ -18,7 +18,8 @@ from segments_kit import collect, few, holding, index_of, message, opened, segme
 from mnemo import StoreError
 from mnemo.index import at_rest, erased, keeper, segments
 from mnemo.index.held import NOTHING
-from mnemo.index.large import LargeView, _Metadata
+from mnemo.index.large import LargeView, Sealed, SealedClaims, _Metadata
+from mnemo.index.segments import hashes
 from mnemo.runtime.traffic import CALM_WRITES, traffic
 from mnemo.testing import HashingEmbedder
 from mnemo.values.filters import Where
@@ -73,25 +74,53 @@ def facts_of(view: Any) -> Any:
     there = {row[0] for row in rows_of_view(view)}
     found = {}
     for kind, pairs in view.behind.items():
-        nodes, resting = view.nodes[kind], dict[str, set[str]]()
-        for node, document in pairs.tolist():
-            resting.setdefault(nodes.ids[node], set()).add(view.steps.ids[document])
-        for step, waiting in view.waiting[kind].items() if isinstance(view, LargeView) else ():
-            (step,) = {*view.found_as([step])} & there or {step}
-            for node in waiting:
-                if node < nodes.count:
-                    resting.setdefault(nodes.ids[node], set()).add(step)
-        alive = {nodes.ids[d] for d in np.flatnonzero(nodes.alive).tolist()}
-        found[kind] = {id: steps & there for id, steps in resting.items() if id in alive}
-        found[kind] = {id: steps for id, steps in found[kind].items() if steps}
+        resting = dict[str, set[str]]()
+        for part in view.parts(kind):
+            alive = np.flatnonzero(part.view.alive)
+            if isinstance(part, SealedClaims):
+                behind = part.behind(alive)
+            elif isinstance(view, LargeView):
+                behind = view.behind_tail(kind, alive)
+            else:
+                behind = [(n, view.steps.ids[d]) for n, d in pairs.tolist() if part.alive[n]]
+            for number, step in behind:
+                steps = {step, *view.aliases_of([step]).values()} & there
+                resting.setdefault(part.named(np.array([number]))[0], set()).update(steps)
+        found[kind] = {id: steps for id, steps in resting.items() if steps}
     return found
+
+
+def nodes_of(view: Any) -> Any:
+    """All nodes as they are found."""
+    found = []
+    for kind, part in [(one, part) for one in view.nodes for part in view.parts(one)]:
+        columns, sealed = part.view, isinstance(part, Sealed)
+        texts = [*part.batch.names["metadata"]] if sealed else columns.facets.texts
+        terms = part.batch.names["terms"] if sealed else [*columns.postings._numbers]
+        held = dict[int, list[Any]]()
+        for term in terms:
+            if (read := columns.postings.read(term, columns.count)) is not None:
+                for document, count in zip(*(one.tolist() for one in read), strict=True):
+                    held.setdefault(document, []).append((term, count))
+        for number in np.flatnonzero(columns.alive).tolist():
+            one = np.array([number])
+            metadata = int(columns.metadata[number]) - sealed
+            row = [float(getattr(columns, name)[number]) for name in COLUMNS]
+            row += [texts[metadata] if metadata >= 0 else "{}", sorted(held.get(number, ()))]
+            found.append(
+                (kind, *part.named(one), row, part.nodes_of(one)[1], part.vectors_of(one)[0])
+            )
+    return sorted(found, key=lambda row: row[:2])
+
+
+COLUMNS = ("first", "last", "valid_to", "lengths", "log_words", "by_hand", "passages")
 
 
 def repeats_of(view: Any) -> set[tuple[str, str]]:
     """Steps that repeat a message, with its document."""
     there = {row[0] for row in rows_of_view(view)}
     if isinstance(view, LargeView):
-        return {*view.repeats_of([*there])[0].items()}
+        return {*view.repeats_of([*there], hashes(there))[0].items()}
     return {(step, id) for step, id in view.steps.aliases.items() if id in there}
 
 
@@ -104,6 +133,11 @@ async def same_as_in_memory(index: Any, memory: Any) -> None:
     ours, theirs = sorted(rows_of_view(view), key=key), sorted(rows_of_view(whole), key=key)
     assert [one[:-1] for one in ours] == [one[:-1] for one in theirs]
     for one, other in zip(ours, theirs, strict=True):
+        assert one[-1].shape == other[-1].shape
+        assert np.abs(one[-1] - other[-1]).max(initial=0) < 0.01
+    nodes, others = nodes_of(view), nodes_of(whole)
+    assert [one[:-1] for one in nodes] == [one[:-1] for one in others]
+    for one, other in zip(nodes, others, strict=True):
         assert one[-1].shape == other[-1].shape
         assert np.abs(one[-1] - other[-1]).max(initial=0) < 0.01
     assert repeats_of(view) == repeats_of(whole)
@@ -129,11 +163,13 @@ BEGUN += [("seal", 0, ""), ("feed", 0, "t"), ("tell", 9, "u"), ("collect", 2, ""
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")
 async def test_whatever_happens_large_segments_hold_what_the_rows_say(begun, acts):
     """For who goes on, for who seals elsewhere, and for who begins."""
-    with few(large=8, exact=12):
+    with few(large=8, exact=12, least=3):
         async with opened(begun()) as (memory, repo):
             schedule = Schedule(memory, repo)
             other = index_of(memory, kept=True)
-            for act in (*BEGUN, *acts):
+            for number, act in enumerate((*BEGUN, *acts)):
+                if number == len(BEGUN):
+                    assert all(map(len, schedule.index._held.large.values()))
                 if act[::2] == ("delete", "episodic"):
                     # Not yet: facts rest on the message that a deleted step repeated until all
                     # is read anew.
@@ -160,7 +196,7 @@ async def sealing(memory: Any, repo: Any, messages: int = 30) -> Any:
     index = index_of(memory, kept=True)
     await index.embed_waiting()
     await index.seal()
-    assert len(index._held.large) >= 2
+    assert len(index._held.large["steps"]) >= 2
     return index
 
 
@@ -213,9 +249,9 @@ async def test_who_seals_does_not_go_on_with_what_was_replaced(place, monkeypatc
         ids = await messages_of(repo)
         put = segments.StoredSegments.put
 
-        async def slow(*args: Any, large: bool = False) -> bool:
+        async def slow(*args: Any, large: Any = None) -> bool:
             done = await put(*args, large=large)
-            if large:
+            if large is not None:
                 return done
             monkeypatch.setattr(segments.StoredSegments, "put", put)
             await repo.forget(message_ids=ids[-5:], thread_id="t")
@@ -292,7 +328,7 @@ async def test_segments_that_are_rewritten_meanwhile_are_no_damage(place, monkey
         monkeypatch.setattr(segments.StoredSegments, "read", late)
         index = index_of(memory, kept=True)
         await index.catch_up()
-        assert len(index._held.large) == len(before) - 1 == len(segments_in(place)) - 1
+        assert len(index._held.large["steps"]) == len(before) - 1 == len(segments_in(place)) - 1
         assert "read anew" not in caplog.text
         await same_as_in_memory(index, memory)
 
@@ -353,7 +389,7 @@ async def test_a_damaged_file_is_made_anew_wherever_it_is_read(tmp_path, removab
         first.write_bytes(damaged)
         async with opened(place) as (_, repo):
             assert await answers(repo) == expected
-            assert len(repo._parts.index._held.large) == len(files)
+            assert len(repo._parts.index._held.large["steps"]) == len(files)
             assert await answers(repo) == expected
         assert not removable or first.read_bytes() == whole
 
@@ -366,7 +402,7 @@ async def test_what_was_let_go_is_not_sealed(place):
         assert index.let_go()
         await index.seal()
         assert not index.is_held
-        assert not NOTHING.large
+        assert not any(NOTHING.large.values())
         await same_as_in_memory(index, memory)
 
 
@@ -386,19 +422,20 @@ async def test_steps_take_the_place_of_expired_messages_beside_large_segments(pl
         await index.embed_waiting()
         await index.seal()
         await other.catch_up()
-        large = len(index._held.large)
-        assert sum(len(one.batch.repeats) for one in index._held.large) == 6
+        large = len(index._held.large["steps"])
+        sealed = [one.sealed["steps"] for one in index._held.large["steps"]]
+        assert sum(len(one.batch.repeats) for one in sealed) == 6
         store = memory._store.transcript("r")
         for seq in range(3):
             await store.writing(lambda tx, seq=seq: tx.erase("t", [seq]))
             for one in (index, other, index_of(memory, kept=True)):
                 await one.catch_up()
-                assert len(one._held.large) == large
+                assert len(one._held.large["steps"]) == large
                 await same_as_in_memory(one, memory)
         await tell(repo, 30, 50)
         await index.embed_waiting()
         await index.seal()
-        assert len(index._held.large) > large
+        assert len(index._held.large["steps"]) > large
         for one in (index, other, index_of(memory, kept=True)):
             await same_as_in_memory(one, memory)
 
@@ -417,7 +454,7 @@ async def test_few_of_those_gone_are_remembered(place):
         for one in (index, late):
             await one.catch_up()
             await one.seal()
-            assert len(one._held.large) >= 2
+            assert len(one._held.large["steps"]) >= 2
             assert len(one._held.gone) <= erased.MOST_WAITING
             await same_as_in_memory(one, memory)
 
@@ -430,7 +467,7 @@ async def test_what_is_sealed_counts_in_memory_no_more(place):
         await tell(repo, 0, 200)
         await index.embed_waiting()
         await index.seal()
-        assert len(index._held.large) >= 2
+        assert len(index._held.large["steps"]) >= 2
         assert index.statistics().bytes == index._held.nbytes
 
 
@@ -456,7 +493,7 @@ async def test_what_the_embedder_refuses_keeps_nothing_else_from_large_segments(
         index = replace(index_of(memory, kept=True), embedder=Picky())
         for _ in range(30):
             assert not await index._attempt(index.embed_waiting)
-        assert len(index._held.large) >= 2
+        assert len(index._held.large["steps"]) >= 2
         other = index_of(memory, kept=True)
         for one in (index, other):
             await one.catch_up()
@@ -465,7 +502,7 @@ async def test_what_the_embedder_refuses_keeps_nothing_else_from_large_segments(
         await same_as_in_memory(other, memory)
         for one in (index, other, index_of(memory, kept=True)):
             await same_as_in_memory(one, memory)
-            assert len(one._held.large) >= 2
+            assert len(one._held.large["steps"]) >= 2
         await repo.forget(message_ids=["m91"], thread_id="t")
         for one in (index, other, index_of(memory, kept=True)):
             assert len(await ids_of(one)) == 40

@@ -12,11 +12,11 @@ import pytest
 from mnemo.config import Config
 from mnemo.index import at_rest
 from mnemo.index.corpus import CorpusView, Side, thread_chain
-from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document
-from mnemo.index.large import LargeView, Sealed
+from mnemo.index.held import Held
+from mnemo.index.large import LargeView, Segment, without_replaced
 from mnemo.index.pieces import CHAT, DOCUMENT, NOTE
-from mnemo.index.segments import Kept, unpacked
+from mnemo.index.segments import CHAINS, Chain, Kept, digest_of, unpacked
 from mnemo.recall import gather
 from mnemo.recall.gather import GatheredView, gathered
 from mnemo.recall.request import RecallRequest, RecallRun
@@ -33,8 +33,8 @@ VOCABULARY = [f"word{n}" for n in range(120)]
 PARTS, TURNS = 3, 360
 CLOSE = 1e-5
 Chosen = dict[NodeType, np.ndarray]
-Act = Callable[[Corpus], object]
-"""What happens to a corpus: something is added, or removed."""
+Act = Callable[[Held], object]
+"""What happens to what is held: something is added, written anew, or removed."""
 
 
 # ── A store of everything ────────────────────────────────────────────────────────────
@@ -49,6 +49,7 @@ class Story:
         self.asked = self.vector()
         self.of_message = dict[str, int]()
         self.repeated = set[str]()
+        self.facts = list[str]()
         at = 0.0
         for number in range(TURNS):
             part, before = (PARTS * n // TURNS for n in (number, number - 1))
@@ -103,62 +104,80 @@ class Story:
                 thread_id=chain[1:] if chain.startswith("\0") else None,
                 metadata=None if self.one_in(3) else metadata,
             )
-            self.act(part, lambda corpus, side=side: corpus.add_side(side, Breather()))
+            self.act(part, lambda held, side=side: held.corpus.add_side(side, Breather()))
             if not self.one_in(8):
                 passages = range(2 if self.one_in(3) else 1)
                 rows = {passage_key(side.key, n): self.vector() for n in passages}
-                self.act(part, lambda corpus, rows=rows: corpus.add_vectors(rows))
+                self.act(part, lambda held, rows=rows: held.corpus.add_vectors(rows))
         if self.one_in(6):
             self.repeated.add(id)
             repeated = ("step" + id, id, f"s{number % 3}", number + 1)
-            self.act(part, lambda corpus: corpus.steps.add_repeat(*repeated))
+            self.act(part, lambda held: held.corpus.steps.add_repeat(*repeated))
         if self.one_in(3):
             self.made(number, part)
         if self.one_in(20):
             gone = f"m{self.chance.integers(number + 1)}"
             if gone not in self.repeated:  # A step that took its place is read anew before.
-                self.act(self.of_message[gone], lambda corpus: corpus.remove([gone]))
+                self.act(self.of_message[gone], lambda held: held.remove([gone]))
 
     def made(self, number: int, part: int) -> None:
         """A fact, an instruction or a tag, that rests on steps said before or on nothing."""
         of = self.chance.integers(max(0, number - 9), number + 1, 2)
         steps = () if self.one_in(4) else tuple(dict.fromkeys(f"m{n}" for n in of))
         kind, words = self.chance.integers(4), self.words(6)
-        node = Semantic(words, id=f"n{number}")
+        id = f"n{number}"
+        node = Semantic(words, id=id)
         if kind == 0:
-            node = Procedural(words, "do it", id=f"n{number}")
+            node = Procedural(words, "do it", id=id)
         elif kind == 1:
-            node, steps = Tag(f"{words} {number}", id=f"n{number}"), ()
-        made = replace(node_document(node, {"steps": steps}), vector=self.vector())
-        self.act(part, lambda corpus: corpus.put(made, Breather()))
+            node, steps = Tag(f"{words} {number}", id=id), ()
+        elif self.facts and self.one_in(6):
+            # One that was there is written anew, maybe in a later part.
+            id = self.facts.pop(int(self.chance.integers(len(self.facts))))
+            node = replace(node, id=id)
+        else:
+            self.facts.append(id)
+        bare = node_document(node, {"steps": steps}, born=number + 1)
+        made = replace(bare, vector=self.vector())
+
+        def put(held: Held) -> None:
+            held.corpus.put(made, Breather())
+            held.hide("nodes", [made.id])
+
+        self.act(part, put)
 
     def act(self, part: int, act: Act) -> None:
         self.acts.append((part, act))
 
     def view(self, segments: int = 0) -> CorpusView:
-        """A view of everything; of the first parts, so many, the steps are in large segments."""
-        corpus, large = Corpus(dimensions=WIDTH, passage_tokens=8), tuple[Sealed, ...]()
+        """A view of everything; of the first parts, so many are in large segments."""
+        held = Held(WIDTH, 8)
         for part in range(PARTS):
             for _, act in (one for one in self.acts if one[0] == part):
-                act(corpus)
+                act(held)
             if part < segments:
-                large = (*large, sealed(corpus, large))
-                at_rest.shed(corpus, large, (), large[-1].head.until)
-        return corpus.view(1, Breather(), large)
+                for chain in CHAINS:
+                    seal(held, chain)
+        return held.corpus.view(1, Breather(), held.large)
 
 
-def sealed(corpus: Corpus, large: Sequence[Sealed]) -> Sealed:
-    """The steps and messages of *corpus* as a segment behind *large*; none waits for a vector."""
-    for key in [key for key, debt in corpus.owed.items() if debt.group is corpus.steps]:
-        corpus.owed.take(key)
-    stay = [Kept(no, one.head.documents, one.head.until) for no, one in enumerate(large)]
+def seal(held: Held, chain: Chain) -> None:
+    """Put what is in memory in a large segment; nothing waits for a vector."""
+    for key in [key for key, _ in held.corpus.owed.items()]:
+        held.corpus.owed.take(key)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(at_rest, "LARGE", corpus.steps.living)
+        patch.setattr(at_rest, "LARGE", held.corpus.documents)
         patch.setattr(at_rest, "EXACT", 0)
-        made = at_rest.large_segment(corpus, stay, FeedCursor(), (), repo=1, reading="")
+        patch.setattr(at_rest, "_united", None)
+        cursor = FeedCursor(revision=2 * TURNS)
+        known = {"repo": 1, "reading": "", "least": 1}
+        made = at_rest.large_segment(held, chain, cursor, **known)
     assert made is not None
     head, batches = unpacked(made[1])
-    return Sealed(head, batches["steps"])
+    listed = Kept(len(held.listed[chain]) + 1, head.documents, head.until, digest_of(made[1]))
+    held.large[chain] = without_replaced([*held.large[chain], Segment.of(head, batches)])
+    held.listed[chain] = (*held.listed[chain], listed)
+    at_rest.shed(held, chain, head.until)
 
 
 def asked(view: CorpusView, question: RecallQuestion, filters: Filters) -> HopZero:
@@ -202,8 +221,10 @@ def gathered_from(view: CorpusView, some: GatheredView) -> Chosen:
     said = [n for n in np.flatnonzero(steps.alive).tolist() if steps.ids[n] in ids]
     assert [steps.ids[n] for n in said] == list(some.steps.ids)
     assert steps.acted[said].tolist() == some.steps.acted.tolist()
-    every = {kind: np.arange(one.count) for kind, one in view.nodes.items()}
-    return {"episodic": np.array(said, np.int32), **every}
+    chosen: Chosen = {"episodic": np.array(said, np.int32)}
+    for kind, one in view.nodes.items():
+        chosen[kind] = np.array([one.of(id)[0] for id in some.nodes[kind].ids], np.int32)
+    return chosen
 
 
 def complete(view: CorpusView, chosen: Chosen, end: float) -> Iterator[tuple[NodeType, np.ndarray]]:
