@@ -33,7 +33,7 @@ from mnemo import Config, Message, Semantic
 from mnemo.conversation.log import append_drafts, drafts_of
 from mnemo.conversation.scope import ThreadScope
 from mnemo.graph.apply import apply_write, prepare
-from mnemo.index.large import derived, sign_bits
+from mnemo.index.batches import derived, sign_bits
 from mnemo.index.segments import packed, unpacked
 from mnemo.log.transcript import TranscriptWriter
 from mnemo.log.vectors import check_space, put_vectors

@@ -13,20 +13,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.index.corpus import Document, Ints, Mask, thread_chain
+from mnemo.index.batches import derived, joined, those, with_codes
+from mnemo.index.columns import Ints, Mask
+from mnemo.index.corpus import Document, thread_chain
 from mnemo.index.corpus_writer import NODE, Corpus, Documents, Steps
 from mnemo.index.erased import ALONE
 from mnemo.index.held import Held
-from mnemo.index.large import (
-    CLAIMS,
-    EXACT,
-    LARGE,
-    Segment,
-    derived,
-    joined,
-    those,
-    with_codes,
-)
+from mnemo.index.large import CLAIMS, EXACT, LARGE, Segment
 from mnemo.index.owed import Debt
 from mnemo.index.segments import (
     MOST_DOCUMENTS,

@@ -13,21 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.index.corpus import (
-    LISTED,
-    NUMBER,
-    TEXT,
-    Column,
-    CorpusView,
-    Document,
-    DocumentsView,
-    Facets,
-    Postings,
-    Side,
-    StepsView,
-    thread_chain,
-    weight,
-)
+from mnemo.index.columns import LISTED, NUMBER, TEXT, Column, Facets, Postings, weight
+from mnemo.index.corpus import CorpusView, Document, DocumentsView, Side, StepsView, thread_chain
 from mnemo.index.large import CLAIMS, LargeView, SealedClaims, SealedSteps, Segment, of_kind
 from mnemo.index.lexicon import Lexicon
 from mnemo.index.owed import Debt, Group, Owed

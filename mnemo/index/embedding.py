@@ -16,7 +16,8 @@ import numpy as np
 
 from mnemo.english.words import index_terms
 from mnemo.errors import StoreReadOnly
-from mnemo.index.corpus import CorpusView, StepsView, idf
+from mnemo.index.columns import idf
+from mnemo.index.corpus import CorpusView, StepsView
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import passages_of, steps_in
 from mnemo.index.held import NOTHING, RECENT, Held, IndexStatistics

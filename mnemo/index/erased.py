@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.index.large import those
+from mnemo.index.batches import those
 from mnemo.index.segments import (
     DROP_FROM,
     Batch,

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from mnemo.index.corpus import OBJECT
+from mnemo.index.columns import OBJECT
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.erased import MOST_WAITING
 from mnemo.index.large import Segment

@@ -6,7 +6,7 @@ import re
 from itertools import chain
 
 from mnemo.english.words import index_terms_of
-from mnemo.index.corpus import LISTED, NUMBER, WORD, weight
+from mnemo.index.columns import LISTED, NUMBER, WORD, weight
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import words
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from mnemo.index.corpus import DocumentsView, Floats, Part
+from mnemo.index.columns import Floats
+from mnemo.index.corpus import DocumentsView, Part
 from mnemo.index.large import Sealed, coarse
 from mnemo.runtime.clock import Breather
 from mnemo.values.graph import MOST_WORDINGS

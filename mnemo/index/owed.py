@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Protocol
 
-from mnemo.index.corpus import LISTED, TEXT, weight
+from mnemo.index.columns import LISTED, TEXT, weight
 from mnemo.values.graph import Node, Vector
 from mnemo.values.vectors import passage_place
 

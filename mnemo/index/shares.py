@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mnemo.index.corpus import Codes, DocumentsView, Floats, Mask, Totals, idf
+from mnemo.index.columns import Codes, Floats, Mask, idf
+from mnemo.index.corpus import DocumentsView, Totals
 from mnemo.index.pieces import Pieces
 
 K1 = 1.2

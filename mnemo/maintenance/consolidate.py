@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.similarity import same_claim_guard
-from mnemo.index.corpus import CorpusView, Floats, Part
+from mnemo.index.columns import Floats
+from mnemo.index.corpus import CorpusView, Part
 from mnemo.maintenance.near_pairs import BAND, Near, Neighbourhood
 from mnemo.maintenance.plan import Plan, Sources, pieces
 from mnemo.recall.score import decay_score, parameters_of

@@ -18,7 +18,8 @@ import numpy as np
 
 from mnemo.config import MaintenanceConfig
 from mnemo.errors import ModelError
-from mnemo.index.corpus import CorpusView, products
+from mnemo.index.columns import products
+from mnemo.index.corpus import CorpusView
 from mnemo.index.nearest import first_vectors
 from mnemo.maintenance.plan import Plan, Sources, living, pieces
 from mnemo.runtime.clock import Breather

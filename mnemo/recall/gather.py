@@ -20,23 +20,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo.index.columns import Codes, Facets, Floats, Ints, Mask, Numbers, Postings, products
 from mnemo.index.corpus import (
-    Codes,
     CorpusView,
     DocumentsView,
-    Facets,
-    Floats,
-    Ints,
-    Mask,
-    Numbers,
     Part,
-    Postings,
     StepsView,
     Sums,
     Totals,
     Whole,
     mean_length,
-    products,
 )
 from mnemo.index.large import (
     CLAIMS,

@@ -30,8 +30,8 @@ from segments_kit import (
 
 from mnemo import Changeset
 from mnemo.index import erased
+from mnemo.index.batches import DERIVED, derived
 from mnemo.index.erased import without
-from mnemo.index.large import DERIVED, derived
 from mnemo.index.segments import Batch
 from mnemo.log import feed
 from mnemo.store.engine import pay_put_off

@@ -108,7 +108,13 @@ def nodes_of(view: Any) -> Any:
             row = [float(getattr(columns, name)[number]) for name in COLUMNS]
             row += [texts[metadata] if metadata >= 0 else "{}", sorted(held.get(number, ()))]
             found.append(
-                (kind, *part.named(one), row, part.nodes_of(one)[1], part.vectors_of(one)[0])
+                (
+                    kind,
+                    *part.named(one),
+                    row,
+                    [one or None for one in part.nodes_of(one)[1]],
+                    part.vectors_of(one)[0],
+                )
             )
     return sorted(found, key=lambda row: row[:2])
 

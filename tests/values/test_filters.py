@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo.index.corpus import Facets
+from mnemo.index.columns import Facets
 from mnemo.values.filters import OPERATORS, Filters, Where
 
 KEYS = ("a", "b", "a.b", "b.a")
