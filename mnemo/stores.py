@@ -15,7 +15,7 @@ from mnemo.graph import graph_checks
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.erased import leave_put_off, leave_segments, owing_segments
 from mnemo.index.files import SegmentFolder
-from mnemo.index.segments import StoredSegments
+from mnemo.index.stored import StoredSegments
 from mnemo.items import item_rows
 from mnemo.items.item_rows import EXPIRING, StoredItems
 from mnemo.jobs import job_rows

@@ -29,12 +29,12 @@ from mnemo.index.segments import (
     Batches,
     Chain,
     Head,
-    Kept,
     absorbed,
     narrowed,
     packed,
     unpacked,
 )
+from mnemo.index.stored import Kept
 from mnemo.runtime.clock import Breather, breathed
 from mnemo.values.feed import FeedCursor
 from mnemo.values.graph import Intent, Node, Vector

@@ -13,20 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.index.batches import those
-from mnemo.index.segments import (
-    DROP_FROM,
-    Batch,
-    Batches,
-    Chain,
-    Head,
-    bytes_of,
-    digest_of,
-    marks_of,
-    names_in,
-    packed,
-    put_segment,
-    unpacked,
-)
+from mnemo.index.segments import Batch, Batches, Chain, Head, digest_of, packed, unpacked
+from mnemo.index.stored import DROP_FROM, bytes_of, marks_of, names_in, put_segment
 from mnemo.store.rows import UNDECODABLE, listed, repo_row
 from mnemo.store.tx import Tx
 from mnemo.values.codec import decode_object

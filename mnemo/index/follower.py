@@ -30,7 +30,8 @@ from mnemo.index.keeper import Keeper
 from mnemo.index.large import LARGE
 from mnemo.index.nearest import nearest
 from mnemo.index.pace import Pace
-from mnemo.index.segments import CHAINS, DamagedSegment, StoredSegments
+from mnemo.index.segments import CHAINS, DamagedSegment
+from mnemo.index.stored import StoredSegments
 from mnemo.log.feed import StoredFeed
 from mnemo.protocols import Embedder, FeedChanges, FeedCursor
 from mnemo.runtime.budget import MemoryBudget

@@ -16,7 +16,7 @@ from schedule_kit import ACTS, Schedule
 from segments_kit import collect, few, holding, index_of, message, opened, segments_in, tell
 
 from mnemo import StoreError
-from mnemo.index import at_rest, erased, keeper, segments
+from mnemo.index import at_rest, erased, keeper, segments, stored
 from mnemo.index.held import NOTHING
 from mnemo.index.large import LargeView, Sealed, SealedClaims, _Metadata
 from mnemo.index.segments import hashes
@@ -226,18 +226,18 @@ async def test_what_is_gone_is_not_found_where_segments_cannot_be_looked_up(
         ids = await messages_of(repo)
         before = await ids_of(index)
         await repo.forget(message_ids=ids[:1], thread_id="t")
-        kept = segments.StoredSegments.kept
+        kept = stored.StoredSegments.kept
 
         async def fail(*_: Any) -> Any:
             if way == "error":
                 raise StoreError("locked")
             await anyio.sleep_forever()
 
-        monkeypatch.setattr(segments.StoredSegments, "kept", fail)
+        monkeypatch.setattr(stored.StoredSegments, "kept", fail)
         with suppress(StoreError), anyio.move_on_after(0.2):
             await index.catch_up()
         assert {row[0] for row in rows_of_view(index._view)} < {*before}
-        monkeypatch.setattr(segments.StoredSegments, "kept", kept)
+        monkeypatch.setattr(stored.StoredSegments, "kept", kept)
         assert {*(await ids_of(index))} < {*before}
         await same_as_in_memory(index, memory)
 
@@ -253,19 +253,19 @@ async def test_who_seals_does_not_go_on_with_what_was_replaced(place, monkeypatc
         )
         await index.embed_waiting()
         ids = await messages_of(repo)
-        put = segments.StoredSegments.put
+        put = stored.StoredSegments.put
 
         async def slow(*args: Any, large: Any = None) -> bool:
             done = await put(*args, large=large)
             if large is not None:
                 return done
-            monkeypatch.setattr(segments.StoredSegments, "put", put)
+            monkeypatch.setattr(stored.StoredSegments, "put", put)
             await repo.forget(message_ids=ids[-5:], thread_id="t")
             await tell(repo, 70, 72)
             await index.renew()
             return done
 
-        monkeypatch.setattr(segments.StoredSegments, "put", slow)
+        monkeypatch.setattr(stored.StoredSegments, "put", slow)
         await index.seal()
         assert not holding(place, b"quagga")
         await same_as_in_memory(index, memory)
@@ -322,16 +322,16 @@ async def test_segments_that_are_rewritten_meanwhile_are_no_damage(place, monkey
     """Whoever opens them looks again."""
     async with opened(place) as (memory, repo):
         await sealing(memory, repo)
-        ids, read = await messages_of(repo), segments.StoredSegments.read
+        ids, read = await messages_of(repo), stored.StoredSegments.read
         before = segments_in(place)
 
         async def late(self: Any) -> Any:
-            monkeypatch.setattr(segments.StoredSegments, "read", read)
+            monkeypatch.setattr(stored.StoredSegments, "read", read)
             found = await read(self)
             await repo.forget(message_ids=ids[:2], thread_id="t")
             return found
 
-        monkeypatch.setattr(segments.StoredSegments, "read", late)
+        monkeypatch.setattr(stored.StoredSegments, "read", late)
         index = index_of(memory, kept=True)
         await index.catch_up()
         assert len(index._held.large["steps"]) == len(before) - 1 == len(segments_in(place)) - 1

@@ -33,7 +33,7 @@ from segments_kit import (
 
 from mnemo import StoreError, StoreReadOnly
 from mnemo.english.words import ANALYSER, index_terms
-from mnemo.index import at_rest, embedding, segments
+from mnemo.index import at_rest, embedding, segments, stored
 from mnemo.index.documents import form_of
 from mnemo.index.follower import RepositoryIndex
 from mnemo.index.segments import MERGED, SEALED_FROM, Batch, Head, absorbed, packed, unpacked
@@ -181,19 +181,19 @@ async def test_what_is_only_asked_is_kept_too(place, monkeypatch):
         await tell(repo, 0, 20)
         await until(lambda: sum(row[1] for row in segments_in(place)) == 20)
         await memory._store.segments("r").drop("steps", 0)
-    packs, put = list[int](), segments.StoredSegments.put
+    packs, put = list[int](), stored.StoredSegments.put
 
     async def refuse(*_: Any) -> None:
         packs.append(1)
         raise StoreError("full")
 
-    monkeypatch.setattr(segments.StoredSegments, "put", refuse)
+    monkeypatch.setattr(stored.StoredSegments, "put", refuse)
     async with opened(place, background=True) as (_, repo):
         for _ in range(3):
             await repo.recall("honey")
             await until(lambda: packs)
         assert packs == [1]
-    monkeypatch.setattr(segments.StoredSegments, "put", put)
+    monkeypatch.setattr(stored.StoredSegments, "put", put)
     async with opened(place) as (_, repo):
         monkeypatch.setattr(repo._parts.index, "wake", pytest.fail)
         await repo.recall("honey")
@@ -319,7 +319,7 @@ async def test_what_cannot_be_kept_is_not_packed_again_at_once(place, monkeypatc
             packs.append(1)
             raise error
 
-        monkeypatch.setattr(segments.StoredSegments, "put", refuse)
+        monkeypatch.setattr(stored.StoredSegments, "put", refuse)
         for _ in range(3):
             await index.run()
         assert packs == [1]
@@ -337,7 +337,7 @@ async def test_useless_segments_that_cannot_be_dropped_stay(place, monkeypatch):
         async def refuse(*_: Any) -> None:
             raise StoreError("the disk is full")
 
-        monkeypatch.setattr(segments.StoredSegments, "drop", refuse)
+        monkeypatch.setattr(stored.StoredSegments, "drop", refuse)
         assert (await index_of(memory, kept=True).corpus()).steps.count == 12
 
 
