@@ -361,7 +361,7 @@ class RepositoryIndex(Embedding):
         try:
             self._cursor = await self._keeper.take_up(self._held, self._threads)
             unread = [*self._corpus.steps.unread.values()]
-            if self._held.large:
+            if self._held.large["steps"]:
                 await self._read_alone()
             elif unread and await self._steps_of(unread):
                 raise ValueError("damaged rows were put right")

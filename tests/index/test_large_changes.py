@@ -107,15 +107,7 @@ def nodes_of(view: Any) -> Any:
             metadata = int(columns.metadata[number]) - sealed
             row = [float(getattr(columns, name)[number]) for name in COLUMNS]
             row += [texts[metadata] if metadata >= 0 else "{}", sorted(held.get(number, ()))]
-            found.append(
-                (
-                    kind,
-                    *part.named(one),
-                    row,
-                    [one or None for one in part.nodes_of(one)[1]],
-                    part.vectors_of(one)[0],
-                )
-            )
+            found.append((kind, *part.named(one), row, part.vectors_of(one)[0]))
     return sorted(found, key=lambda row: row[:2])
 
 

@@ -360,7 +360,7 @@ async def test_a_damaged_row_keeps_nothing_else_from_being_kept(tmp_path, table,
             await index.embed_waiting()
             await index.seal()
             assert sum(row[1] for row in segments_in(place)) == 24 - sides
-            assert bool(index._held.large) == large
+            assert bool(index._held.large["steps"]) == large
             damaged = (await index_of(memory, kept=False).corpus()).damaged
             assert damaged
             for one in (index, index_of(memory, kept=True)):
