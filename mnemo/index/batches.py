@@ -32,7 +32,10 @@ def with_codes(batch: Batch, counts: NDArray[Any], rows: Floats) -> Batch:
     order of documents and passages.
     """
     scales = np.maximum(np.abs(rows).max(axis=1, initial=0), 1e-9) / _CODE
-    codes = np.rint(rows / scales[:, None]).astype(np.int8)
+    codes = np.rint(rows / scales[:, None])
+    # So that the length of each row stays, which every cosine would show.
+    scales = np.linalg.norm(rows, axis=1) / np.maximum(np.linalg.norm(codes, axis=1), 1)
+    codes = codes.astype(np.int8)
     of_vectors = {"vectors": narrowed(counts), "codes": codes, "scales": scales.astype(np.float32)}
     return replace(batch, columns={**batch.columns, **of_vectors})
 

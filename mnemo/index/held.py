@@ -100,6 +100,10 @@ class Held:
         self.large[chain] = left = tuple(one.without(ids, hashed) for one in large)
         return left != large
 
+    def hide_replaced(self) -> None:
+        """Find in large segments no nodes that are in memory: these are at least as new."""
+        self.hide("nodes", [id for group in self.corpus.nodes.values() for id in group.documents])
+
     def alone(self, large: Iterable[Segment]) -> dict[str, str]:
         """
         Documents that *large* segments name and do not hold: of texts that the embedder did not

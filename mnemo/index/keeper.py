@@ -76,9 +76,7 @@ class Keeper:
                 held.tongues.extend(head.tongues)
             if used < len(parts):
                 useless[chain] = [*parts][used]
-        # Small ones may have nodes anew.
-        nodes = [id for group in held.corpus.nodes.values() for id in group.documents]
-        await threads.run(held.hide, "nodes", nodes)
+        await threads.run(held.hide_replaced)
         held.sealed = {chain: held.corpus.count_of(chain) for chain in CHAINS}
         for chain, no in useless.items():
             await self.drop(chain, no)
@@ -156,6 +154,7 @@ class Keeper:
         if nodes is not None:
             at_rest.restore_others(held.corpus, large, nodes)
         at_rest.shed(held, chain, large[-1].head.until)
+        held.hide_replaced()
         held.sealed.pop(chain, None)
 
     # ── Kept ─────────────────────────────────────────────────────────────────────────

@@ -271,7 +271,7 @@ async def test_who_seals_rests_where_others_write(place, monkeypatch):
         await tell(repo, 0, 30)
         index, rested, kept = index_of(memory, kept=True), list[int](), list[int]()
         await index.embed_waiting()
-        put, sleep = segments.StoredSegments.put, anyio.sleep
+        put, sleep = stored.StoredSegments.put, anyio.sleep
 
         async def busy(*args: Any, large: bool = False) -> bool:
             for _ in range(CALM_WRITES + 1):
@@ -285,7 +285,7 @@ async def test_who_seals_rests_where_others_write(place, monkeypatch):
                 assert len(await ids_of(index)) == 30
             await sleep(0)
 
-        monkeypatch.setattr(segments.StoredSegments, "put", busy)
+        monkeypatch.setattr(stored.StoredSegments, "put", busy)
         monkeypatch.setattr(anyio, "sleep", rest)
         await index.seal()
         assert kept.count(True) >= 2
