@@ -397,14 +397,14 @@ async def test_an_older_copy_in_the_place_of_a_store_is_followed(tmp_path, monke
         await memory.backup(copy)
         await tell(repo, 12, 20, content="zanzibar")
         await index.embed_waiting()
-        put = segments.StoredSegments.put
+        put = stored.StoredSegments.put
 
         async def after_all(*args: Any, **named: Any) -> bool:
             put_back()
             return await put(*args, **named)
 
         if late:
-            monkeypatch.setattr(segments.StoredSegments, "put", after_all)
+            monkeypatch.setattr(stored.StoredSegments, "put", after_all)
         else:
             put_back()
         await index.seal()
