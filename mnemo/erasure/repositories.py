@@ -25,6 +25,11 @@ SELECT r.no, r.id, (SELECT count(*) FROM threads t WHERE t.repo = r.no),
        (SELECT count(*) FROM sessions s WHERE s.repo = r.no)
 FROM repos r ORDER BY r.id
 """
+_OWED = """
+SELECT repo, state, count(*) FROM sessions WHERE state IN ('failed', 'ready') GROUP BY repo, state
+UNION ALL SELECT repo, state, count(*) FROM jobs
+          WHERE state IN ('dead', 'waiting', 'running') AND kind <> 'embed' GROUP BY repo, state
+"""
 _NODES = "SELECT repo, type, count(*) FROM nodes GROUP BY repo, type"
 # The first and the last of each group, by an index; never over all rows.
 _TIMES = """
@@ -52,6 +57,9 @@ def repository_records(tx: Tx) -> list[RepositoryRecord]:
     nodes: dict[int, dict[str, int]] = {}
     for repo, type, count in tx.run(_NODES):
         nodes.setdefault(repo, {})[type] = count
+    owed: dict[int, Counter[str]] = {}
+    for repo, state, count in tx.run(_OWED):
+        owed.setdefault(repo, Counter())[state] += count
     times: dict[int, list[datetime]] = {}
     for repo, at in _AT.intact(tx.run(_TIMES)):
         times.setdefault(repo, []).append(at)
@@ -63,8 +71,12 @@ def repository_records(tx: Tx) -> list[RepositoryRecord]:
             nodes=nodes.get(no, {}),
             created_at=min(times.get(no, ()), default=None),
             changed_at=max(times.get(no, ()), default=None),
+            failed=found["failed"] + found["dead"],
+            ready=found["ready"],
+            waiting=found["waiting"] + found["running"],
         )
         for no, id, threads, sessions in tx.run(_REPOS).fetchall()
+        for found in (owed.get(no, Counter()),)
     ]
 
 

@@ -58,6 +58,9 @@ class RepositoryRecord:
         nodes: Node type → how many; types without any are absent.
         created_at: When the first of what it holds was stored, aware; ``None``: it is empty.
         changed_at: When a session, thread, note or the graph grew last, likewise.
+        failed: Sessions whose extraction failed, and background jobs that were given up.
+        ready: Sessions that wait for a commit.
+        waiting: Background jobs that wait or run, those of embedding left out.
     """
 
     id: str
@@ -66,6 +69,9 @@ class RepositoryRecord:
     nodes: Mapping[str, int]
     created_at: datetime | None
     changed_at: datetime | None
+    failed: int = 0
+    ready: int = 0
+    waiting: int = 0
 
     def __repr__(self) -> str:
         held = f"{self.threads} threads, {self.sessions} sessions, {sum(self.nodes.values())} nodes"

@@ -12,6 +12,7 @@ from helpers import Kit, OpenKit, repository, until
 from mnemo import (
     Config,
     Mnemo,
+    ModelUnavailable,
     NotFound,
     Repository,
     RepositoryAlreadyOpen,
@@ -96,7 +97,28 @@ async def test_all_stored_repositories_are_listed(kit, db):
     )
     assert (record.created_at, record.changed_at) == (first, kit.clock.now())
     assert (another.sessions, dict(another.nodes)) == (1, {})
+    assert (another.failed, another.ready, another.waiting) == (0, 0, 0)
     assert repr(record) == "<RepositoryRecord 'r': 1 threads, 0 sessions, 2 nodes>"
+
+
+async def test_the_list_of_repositories_counts_what_failed_and_what_waits(open_kit, db):
+    """A session to commit, one that failed, and a thread whose extraction waits for quiet."""
+    kit = await open_kit(store=db, embedded=True)
+    model = ScriptedChatModel()
+    model.script("semantic", ModelUnavailable("the model is down"))
+    broken = await kit.memory.open_repo("broken", chat_model=model)
+    ready = await kit.repo.start_session("look")
+    await ready.append("I live in Lund.", "")
+    await ready.close()
+    await ready.wait_for("ready")
+    failed = await broken.start_session("look again")
+    await failed.append("I have a cat.", "")
+    await failed.close()
+    await failed.wait_for("failed")
+    await kit.repo.remember("I ski.", thread_id="t")
+    records = await kit.memory.repos()
+    counts = {record.id: (record.failed, record.ready, record.waiting) for record in records}
+    assert counts == {"broken": (1, 0, 0), "r": (0, 1, 1)}
 
 
 @pytest.mark.parametrize("id", ["another", "x" * 999, " ", "", "a\x00b"])
