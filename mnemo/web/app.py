@@ -46,6 +46,7 @@ from mnemo.web.metrics import Metrics
 from mnemo.web.problems import Problem, add_handlers
 from mnemo.web.routes import ROUTERS
 from mnemo.web.routes.graph import Graphs
+from mnemo.web.routes.names import KeptNames
 
 MOST_THREAD = 512
 """Characters of a thread's id."""
@@ -231,6 +232,7 @@ def web_app(
     app.state.memory = memory
     app.state.live = Live(memory)
     app.state.graphs = Graphs()
+    app.state.names = KeptNames()
     app.state.metrics = Metrics()
     app.state.tokens = Tokens(tokens)
     app.state.curves = Recorder(memory)
