@@ -231,20 +231,14 @@ def picked(selector: str) -> Act:
 
 CLICKS: dict[str, tuple[Act, ...]] = {
     "overview": (),
-    "memories": (picked("tbody a"), pressed("button", "Filter"), pressed("link", "Close")),
-    "recall": (pressed("button", "Recall"), picked("summary")),
-    "sessions": (picked("tbody a"), pressed("link", "Close")),
-    "threads": (picked("tbody a"), pressed("link", "Close")),
-    "graph": (picked(".marks button"), picked(".canvas"), picked(".marks li:nth-child(2) button")),
-    "notes": (picked("tbody a"), picked("summary"), pressed("link", "Close")),
-    "events": (picked("summary"), pressed("button", "Pause"), pressed("button", "Go on")),
+    "sessions": (picked("main .row"),),
+    "recall": (pressed("button", "Recall"), picked("main summary")),
+    "memories": (picked("main .row"), pressed("link", "Close"), pressed("button", "Load more")),
+    "people": (picked("main .row"), pressed("link", "Graph"), pressed("link", "Facts")),
+    "threads": (pressed("button", "Oldest"), pressed("link", "As sent")),
+    "notes": (picked("main .row"), picked("main summary"), pressed("link", "Close")),
+    "activity": (picked("main summary"), pressed("button", "Pause"), pressed("button", "Go on")),
 }
-
-
-async def ready(inspector: Any) -> None:
-    """Wait until the view has loaded and is drawn."""
-    await inspector.settled()
-    await inspector.page.get_by_text("Placing the marks").first.wait_for(state="detached")
 
 
 async def walked(inspector: Any, question: str) -> dict[str, list[tuple[float, float]]]:
@@ -258,7 +252,7 @@ async def walked(inspector: Any, question: str) -> dict[str, list[tuple[float, f
             await inspector.page.evaluate("paints.length = 0")
             start = perf_counter()
             await act(inspector)
-            await ready(inspector)
+            await inspector.settled()
             whole = 1e3 * (perf_counter() - start)
             await inspector.page.wait_for_timeout(150)
             paint = float(await inspector.page.evaluate("Math.max(16, ...paints)"))
@@ -297,7 +291,7 @@ async def inspector(folder: Path, *, minutes: float, nodes: int, sessions: int) 
             figures.append(Figure(f"{view}: longest click to all it asked for", whole, "ms"))
         for view in CLICKS:
             await opened.open(view, repo=REPO)
-            await ready(opened)
+            await opened.settled()
             found = await opened.violations()
             name = f"{view}: violations of accessibility {'; '.join(map(str, found))}".rstrip()
             figures.append(Figure(name, len(found), "", most=0))

@@ -19,7 +19,7 @@ from mnemo.web import new_token, serve, token_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 AXE = Path(__file__).parent / "web" / "vendor" / "axe.min.js"
-VIEWS = ("overview", "memories", "recall", "sessions", "threads", "graph", "notes", "events")
+VIEWS = ("overview", "sessions", "recall", "memories", "people", "threads", "notes", "activity")
 SCRIPT = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)>"
 # Effects run after a frame is painted; what they begin to load is shown in the next one.
 LIMIT_S = 120
@@ -46,12 +46,12 @@ class Inspector:
     async def open(self, view: str, **params: str) -> str:
         """Open a view and wait until it has loaded; its text."""
         await self.page.goto(f"{self.url}/#/{view}?{urlencode(params)}")
-        await self.page.get_by_role("heading", level=1).filter(has_text=view.title()).wait_for()
+        await self.page.locator(f"main[data-view={view}] h1").wait_for(state="attached")
         return await self.settled()
 
     async def settled(self) -> str:
         """Wait until nothing is loading, nor begins to after two frames; the text of the view."""
-        await self.page.locator("main h1").wait_for()
+        await self.page.locator("main h1").wait_for(state="attached")
         while True:
             await self.page.get_by_text("Loading …").first.wait_for(state="detached")
             await self.page.evaluate(TWO_FRAMES)

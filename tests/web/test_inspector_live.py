@@ -2,7 +2,6 @@
 
 import json
 import signal
-from datetime import UTC, datetime, timedelta
 
 import anyio
 import pytest
@@ -12,15 +11,13 @@ from helpers import TRIP, annotating, repository
 from http_kit import unused_port
 from inspector_kit import inspected, inspected_at, served
 
-from mnemo import Message
+from mnemo import Changeset, Message, Semantic
 from mnemo.errors import ModelUnavailable
 from mnemo.testing import ScriptedChatModel
 from mnemo.web import new_token, token_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 
-START = datetime(2026, 3, 2, 9, tzinfo=UTC)
-MINUTE = timedelta(seconds=61)
 SILENT_MS = 51_000
 
 
@@ -43,12 +40,11 @@ async def repo(server, request):
     return await server.memory.open_repo(request.node.name)
 
 
-async def number(inspector, section, name, value):
-    """Wait until a number of the Overview, which is named so, has that value."""
-    row = inspector.page.locator(f"section[aria-labelledby={section}] .numbers > div").filter(
-        has=inspector.page.locator("dt").get_by_text(name, exact=True)
-    )
-    await row.locator("dd").get_by_text(value, exact=True).wait_for()
+async def facts(inspector, repo_id, count):
+    """Wait until the Overview's row of a repository has that number of facts."""
+    rows = inspector.page.get_by_role("region", name="Repositories").locator("tbody tr")
+    row = rows.filter(has=inspector.page.get_by_role("link", name=repo_id, exact=True))
+    await row.locator("td").nth(3).get_by_text(count, exact=True).wait_for()
 
 
 async def live(inspector):
@@ -75,67 +71,77 @@ async def said(repo, number):
     await repo.conversation("chat").append([Message(role="user", content=f"Day {number}.")])
 
 
-async def test_numbers_of_the_overview_follow_the_store_and_fall_again(browser, server, repo):
-    """What is stored is counted without a reload, and leaves the last minute when that is over."""
-    async with inspected(browser, server) as inspector:
-        await inspector.page.clock.set_fixed_time(START)
-        await inspector.open("overview", repo=repo.id)
-        await live(inspector)
-        await inspector.page.evaluate("window.isTheSame = true")
-        for name in ("messages stored", "memories written", "recalls", "failures"):
-            await number(inspector, "lately", name, "0")
-        await repo.remember(["I play the cello.", "I live in Lund."], actor="Ada", wait=True)
-        await number(inspector, "lately", "messages stored", "2")
-        await number(inspector, "lately", "memories written", "2")
-        await number(inspector, "sizes", "messages", "2")
-        await inspector.page.locator(".lead strong").get_by_text("2 facts").wait_for()
-        await inspector.page.locator("section[aria-labelledby=known] .rows > li").nth(1).wait_for()
-        await repo.recall("Where does Ada live?")
-        await number(inspector, "lately", "recalls", "1")
-        await inspector.page.clock.set_fixed_time(START + MINUTE)
-        for name in ("messages stored", "memories written", "recalls"):
-            await number(inspector, "lately", name, "0")
-        await number(inspector, "sizes", "messages", "2")
-        assert await inspector.page.evaluate("isTheSame")
-
-
-async def test_a_failure_appears_on_the_overview_when_it_happens(browser, server, model, repo):
-    """A session's states follow each other; what failed is named, also when that is over."""
+async def test_the_overview_follows_the_store_and_tells_what_came_in_and_went_out(
+    browser, server, repo
+):
+    """What is stored is counted without a reload; messages and recalls of all repositories come."""
     async with inspected(browser, server) as inspector:
         page = inspector.page
-        await page.clock.set_fixed_time(START)
         await inspector.open("overview", repo=repo.id)
         await live(inspector)
-        await page.get_by_text("Nothing has failed since the page was opened.").wait_for()
-        waiting = page.get_by_role("region", name="What is not extracted or not committed yet")
-        session = await repo.start_session("plan a trip")
-        await waiting.get_by_text("collecting", exact=True).wait_for()
-        await session.append("tokyo trains", "")
-        model.script("semantic", ModelUnavailable("the model is down"))
-        await session.close()
-        await waiting.get_by_text("failed", exact=True).wait_for()
-        failures = page.get_by_role("region", name="In the last minute").locator(".rows > li")
-        await failures.get_by_text("the extraction failed").wait_for()
-        await number(inspector, "lately", "failures", "1")
-        await session.discard()
-        await waiting.get_by_text("Nothing waits").wait_for()
-        await failures.get_by_role("link", name="its session").click()
-        await page.get_by_role("heading", name="One session").wait_for()
+        await page.evaluate("window.isTheSame = true")
+        await repo.remember(["I play the cello.", "I live in Lund."], actor="Ada", wait=True)
+        await facts(inspector, repo.id, "2")
+        news = page.get_by_role("region", name="Just now")
+        await news.get_by_role("link", name="in I live in Lund.").wait_for()
+        other = await server.memory.open_repo(f"{repo.id} other")
+        await other.recall("Where does Eva live?")
+        went = news.get_by_role("link", name="out Where does Eva live?")
+        await went.get_by_text("nothing found").wait_for()
+        await repo.recall("Where does Ada live?")
+        await news.get_by_role("link", name="out Where does Ada live?").click()
+        await page.get_by_role("heading", name="Why line 1").wait_for()
+        assert await page.evaluate("isTheSame")
+
+
+async def test_failures_of_one_cause_stand_first_on_the_overview_and_are_retried_together(
+    browser, server, model, repo
+):
+    """Two sessions fail alike: one cause, one button; when both are done, all is well again."""
+    async with inspected(browser, server) as inspector:
+        page = inspector.page
+        await inspector.open("overview", repo=repo.id)
+        await live(inspector)
+        troubles = page.get_by_role("region", name="What failed and what waits")
+        sessions = []
+        for goal in ("plan a trip", "plan another"):
+            model.script("semantic", ModelUnavailable("the model is down"))
+            session = await repo.start_session(goal)
+            await session.append("tokyo trains", "")
+            await session.close()
+            await session.wait_for("failed", timeout_s=15)
+            sessions.append(session)
+        await troubles.get_by_text("One cause: the model is down").wait_for()
+        assert "plan another" in await troubles.inner_text()
+        assert (await troubles.bounding_box())["y"] < 120
+        model.script("semantic", {"facts": []})
+        await troubles.get_by_role("button", name="Retry both").click()
+        for session in sessions:
+            await session.wait_for("ready", timeout_s=15)
+            await (
+                troubles.locator(".trouble")
+                .filter(has_text=session.goal)
+                .get_by_role("button", name="Commit")
+                .click()
+            )
+            await session.wait_for("idle", timeout_s=15)
+        await page.get_by_role("heading", level=1, name="All is well.").wait_for()
+        assert await troubles.count() == 0
 
 
 async def test_rows_of_sessions_stay_where_they_are_while_steps_arrive(browser, server, repo):
-    """The list does not move under the pointer; a new session comes first."""
+    """The list does not move under the pointer; a new session comes first in its group."""
     async with inspected(browser, server) as inspector:
-        rows = inspector.page.locator("tbody tr")
+        rows = inspector.page.get_by_role("region", name="List").locator(".row")
         first = await repo.start_session("pack", session_id=f"{repo.id}/1")
         await first.append("a bag", "")
         await repo.settle()  # its annotation is a change of the session too
         await (await repo.start_session("fly", session_id=f"{repo.id}/2")).append("a plane", "")
         await inspector.open("sessions", repo=repo.id)
-        goals = rows.locator("th")
+        goals = rows.locator(":scope > :first-child")
         assert await goals.all_inner_texts() == ["fly", "pack"]
         await first.append("a coat", "")
-        await rows.nth(1).get_by_text("2", exact=True).wait_for()
+        await rows.nth(1).get_by_text("2 steps", exact=True).wait_for()
         assert await goals.all_inner_texts() == ["fly", "pack"]
         await repo.start_session("rest", session_id=f"{repo.id}/3")
         await goals.get_by_text("rest").wait_for()
@@ -148,20 +154,74 @@ async def test_what_is_typed_stays_while_the_page_renews(browser, server, repo):
         page = inspector.page
         await inspector.open("memories", repo=repo.id, words="cello")
         await live(inspector)
-        words, replaced = page.get_by_label("Words"), page.get_by_label("replaced ones too")
-        await replaced.check()
+        words = page.get_by_role("searchbox", name="Words")
         await words.fill("Ada plays")
+        await page.wait_for_url("**words=Ada+plays")
         await repo.add_memory("Ada plays the cello.")
         await page.get_by_role("link", name="Ada plays the cello.").wait_for()
         await inspector.settled()
-        assert (await words.input_value(), await replaced.is_checked()) == ("Ada plays", True)
+        assert await words.input_value() == "Ada plays"
         assert await words.evaluate("field => field === document.activeElement")
-        await words.press("Enter")
+        await page.get_by_label("replaced ones too").check()
         await page.wait_for_url("**words=Ada+plays&**replaced=1")
         await page.go_back()
-        await page.wait_for_url("**words=cello")
+        await page.wait_for_url("**words=Ada+plays")
         await inspector.settled()
-        assert (await words.input_value(), await replaced.is_checked()) == ("cello", False)
+        replaced = page.get_by_label("replaced ones too")
+        assert (await words.input_value(), await replaced.is_checked()) == ("Ada plays", False)
+
+
+async def test_more_pages_stay_through_renewals(browser, server, repo):
+    """What "Load more" brought is still there when the store changes, behind what is new."""
+    lanterns = [Semantic(f"Lantern {n} hangs in room {n}.") for n in range(120)]
+    await repo.apply(Changeset(tuple(lanterns)))
+    async with inspected(browser, server) as inspector:
+        page = inspector.page
+        await inspector.open("memories", repo=repo.id)
+        await live(inspector)
+        rows = page.get_by_role("region", name="List").locator("li .row")
+        assert await rows.count() == 50
+        await page.get_by_role("button", name="Load more").click()
+        await rows.nth(99).wait_for()
+        await repo.add_memory("Ada plays the cello.")
+        await rows.first.get_by_text("Ada plays the cello.").wait_for()
+        await inspector.settled()
+        assert await rows.count() == 100
+
+
+async def test_a_draft_survives_another_version_and_shows_both(browser, server, repo):
+    """What was typed stays beside what came meanwhile; it is saved as the version after that."""
+    memory = await repo.add_memory("Pine Bay has two pitches left, 38 a night.")
+    async with inspected(browser, server) as inspector:
+        page = inspector.page
+        await inspector.open("memories", repo=repo.id, id=memory.id)
+        await live(inspector)
+        await page.get_by_role("button", name="Correct").click()
+        mine = "Pine Bay has one pitch left, 42 a night."
+        await page.get_by_label("New wording").fill(mine)
+        await repo.update_memory(memory.id, "Pine Bay has two pitches left, 42 a night.")
+        await page.get_by_text("It changed while you wrote.").wait_for()
+        await page.get_by_role("status").get_by_text("two pitches left, 42 a night").wait_for()
+        assert await page.get_by_label("New wording").input_value() == mine
+        await inspector.open("notes", repo=repo.id)
+        await inspector.open("memories", repo=repo.id, id=memory.id)
+        assert await page.get_by_label("New wording").input_value() == mine
+        await page.get_by_role("button", name="Save mine as version 3").click()
+        await page.locator(".wording").get_by_text("one").wait_for()
+        assert (await repo.memory(memory.id)).text == mine
+
+
+async def test_words_find_a_memory_among_ten_thousand(browser, server, repo):
+    """The oldest of 10,000 facts is found by its words, as soon as they are typed."""
+    await repo.apply(Changeset((Semantic("The quince tree stands behind the mill."),)))
+    facts = [Semantic(f"Lantern {n} hangs in room {n}.") for n in range(10_000)]
+    await repo.apply(Changeset(tuple(facts)))
+    async with inspected(browser, server) as inspector:
+        page = inspector.page
+        await inspector.open("memories", repo=repo.id)
+        await page.get_by_role("searchbox", name="Words").fill("mill quince")
+        await page.get_by_role("link", name="The quince tree stands behind the mill.").wait_for()
+        await page.get_by_text("1 memory: all that match").wait_for()
 
 
 @pytest.mark.parametrize("step", [211, 463])
@@ -173,7 +233,7 @@ async def test_a_stream_cut_at_any_byte_is_resumed_and_tells_each_change_once(
         CutProxy(server.url) as proxy,
         inspected_at(browser, proxy.url, server.tokens["all"]) as inspector,
     ):
-        await inspector.open("events", repo=repo.id)
+        await inspector.open("activity", repo=repo.id)
         await live(inspector)
         count = 0
         for cut in range(1, 7):
@@ -198,7 +258,7 @@ async def test_a_stream_that_falls_silent_is_begun_again(browser, server, repo):
     ):
         await inspector.page.clock.install()
         await inspector.page.reload()
-        await inspector.open("events", repo=repo.id)
+        await inspector.open("activity", repo=repo.id)
         await live(inspector)
         proxy.hold()
         await said(repo, 0)
@@ -227,23 +287,24 @@ async def test_a_killed_server_that_returns_is_followed_from_where_it_stopped(
     server = await anyio.to_thread.run_sync(started, secrets[0])
     async with inspected_at(browser, server.url, secrets[0]) as inspector:
         page = inspector.page
-        await inspector.open("events", repo="ada")
+        await inspector.open("activity", repo="ada")
         await live(inspector)
         await stored(2, 3)
         assert await told(inspector, 3) == [2, 3]
         await anyio.to_thread.run_sync(server.stop, signal.SIGKILL)
         await page.get_by_text("not connected", exact=True).wait_for()
+        await page.get_by_role("alert").get_by_text("Not connected since").wait_for()
         await stored(4, 9)
         server = await anyio.to_thread.run_sync(started, secrets[0])
         await live(inspector)
         await stored(10, 11)
         assert await told(inspector, 11) == list(range(2, 12))
         await page.get_by_role("link", name="Overview").click()
-        await number(inspector, "sizes", "messages", "12")
+        await page.get_by_role("region", name="Just now").get_by_text("Day 11.").wait_for()
         await anyio.to_thread.run_sync(server.stop, signal.SIGKILL)
         await anyio.to_thread.run_sync(started, secrets[1])
         await page.get_by_label("Token").fill(secrets[1])
         await page.get_by_role("button", name="Open").click()
         await live(inspector)
-        await number(inspector, "sizes", "messages", "12")
+        await page.get_by_role("region", name="Just now").get_by_text("Day 11.").wait_for()
         inspector.forgive("Failed to load resource")

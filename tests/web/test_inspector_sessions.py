@@ -58,14 +58,14 @@ async def page(browser, server, session):
 
 async def now(page, state):
     """Wait until the page shows the session in that state."""
-    await page.locator(".machine .now strong").get_by_text(state, exact=True).wait_for()
+    await page.get_by_text(f"State: {state}", exact=True).wait_for()
 
 
 async def test_a_boundary_is_shown_before_the_step_that_begins_a_trajectory(page):
     """Each step has its subgoal and reward; the third, of another subgoal, begins a trajectory."""
     third = page.locator(".steps > li").nth(2)
     await third.get_by_text("a new trajectory begins here").wait_for()
-    assert await page.locator(".steps .cut").count() == 1
+    assert await page.locator(".steps .boundary").count() == 1
     for subgoal, step in zip((TRIP, TRIP, BUILD), range(3), strict=True):
         told = page.locator(".steps > li").nth(step).locator(".origin")
         await told.get_by_text(f"subgoal: {subgoal}").wait_for()
@@ -76,7 +76,7 @@ async def test_a_boundary_is_shown_before_the_step_that_begins_a_trajectory(page
 async def test_what_a_commit_would_add_is_shown_before_it(page, session):
     """Close, see facts and instructions that recall does not know yet, commit: they are stored."""
     await page.get_by_role("button", name="Close and extract").click()
-    added = page.locator("h3:has-text('What a commit would add') + ul")
+    added = page.get_by_role("region", name="What a commit would add")
     await added.get_by_text("tokyo trains").first.wait_for()
     assert await added.get_by_text("fact", exact=True).count() == 3
     assert await added.get_by_text("instruction", exact=True).count() == 2
@@ -94,17 +94,19 @@ async def test_a_failed_extraction_is_retried_then_discarded_with_two_clicks(pag
     model.script("semantic", ModelUnavailable("the model is down"))
     await page.get_by_role("button", name="Close and extract").click()
     await now(page, "failed")
-    await page.locator(".failure").get_by_text("the model is down").wait_for()
+    card = page.get_by_role("region", name="State")
+    await card.get_by_text("the model is down").wait_for()
+    await card.get_by_text("3 steps are kept; nothing was written.").wait_for()
     model.script("semantic", facts)
-    await page.get_by_role("button", name="Retry the extraction").click()
+    await page.get_by_role("button", name="Retry").click()
     await now(page, "ready")
-    await page.get_by_role("button", name="Discard", exact=True).click()
+    await page.get_by_role("button", name="Discard …").click()
     sure = page.get_by_role("button", name="Discard for good?")
     await sure.wait_for()
     assert session.state == "ready"
     await sure.click()
     await now(page, "idle")
-    assert await page.locator(".failure").count() == 0
+    assert await page.locator(".failure, .card.bad").count() == 0
 
 
 async def test_operations_that_wait_are_shown_in_their_order_until_they_end(page, model, session):
@@ -119,3 +121,29 @@ async def test_operations_that_wait_are_shown_in_their_order_until_they_end(page
     await last
     await page.get_by_text("Queue: no operation waits.").wait_for()
     await now(page, "collecting")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (360, 740)])
+async def test_the_button_of_a_failed_session_is_in_the_first_600_pixels(
+    browser, server, model, session, width, height
+):
+    """The view opens on what failed: its error and Retry stand above, whatever else there is."""
+    repo = server.memory.repo(session.repo_id)
+    for n in range(30):
+        await repo.start_session(f"go on {n}")
+    model.script("semantic", ModelUnavailable("the model is down"))
+    await session.close()
+    await session.wait_for("failed")
+    async with inspected(browser, server) as inspector:
+        await inspector.page.set_viewport_size({"width": width, "height": height})
+        for params in ({}, {"session": session.id}):
+            await inspector.open("sessions", repo=repo.id, **params)
+            box = await inspector.page.get_by_role("button", name="Retry").bounding_box()
+            assert box["y"] + box["height"] <= 600
+            assert await inspector.page.evaluate("scrollY") == 0
+        assert "1 session failed" in await inspector.page.locator("h1").inner_text()
+        await inspector.open("overview", repo=repo.id)
+        row = inspector.page.locator(".trouble").filter(has_text="travel, then repair").first
+        box = await row.get_by_role("button", name="Retry").bounding_box()
+        assert box["y"] + box["height"] <= 600
+    await session.discard()

@@ -13,23 +13,6 @@ from mnemo.recall.rivals import Ranking, Rivals
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
-DRAWN = "document.querySelector('.canvas .fills')._cyreg.cy"
-"""The drawing's own object, in the page."""
-AWAY = f"{DRAWN}.nodes('.away').map((node) => node.data('label')).join()"
-"""The labels of the marks that are faint."""
-OVERLAPS = f"""(() => {{
-    const named = {DRAWN}.nodes(".named").map((node) => node.boundingBox(
-        {{ includeNodes: false, includeEdges: false, includeLabels: true }}));
-    return [named.length, named.filter((a, n) => named.some((b, m) => m < n
-        && a.x1 < b.x2 && b.x1 < a.x2 && a.y1 < b.y2 && b.y1 < a.y2)).length];
-}})()"""
-
-COVERED = f"""(() => {{
-    const bodies = {DRAWN}.nodes().map((node) => node.boundingBox({{ includeLabels: false }}));
-    return bodies.filter((a, n) => bodies.some((b, m) => m < n
-        && a.x1 < b.x2 && b.x1 < a.x2 && a.y1 < b.y2 && b.y1 < a.y2)).length;
-}})()"""
-"""How many marks lie on another."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -54,116 +37,146 @@ async def moved(repo):
     await repo.settle()
 
 
-async def drawn(inspector, repo, **params):
-    """Open the graph and wait until it is drawn."""
-    await inspector.open("graph", repo=repo.id, **params)
-    await inspector.page.get_by_text("Placing the marks").wait_for(state="detached")
-    return inspector.page
-
-
-async def faint(page, labels):
-    """Wait until those marks are faint, in a frame's turn: the page permits no evaluated text."""
-    await page.evaluate(
-        f"""(labels) => new Promise((done) => {{
-            const look = () => ({AWAY}.startsWith(labels) && (labels || !{AWAY})
-                ? done() : requestAnimationFrame(look));
-            look();
-        }})""",
-        labels,
-    )
-
-
-async def test_the_slider_fades_what_did_not_hold_and_any_time_brings_it_back(inspector, repo):
-    """On the first day Ada lives in Lund, on the last in Malmö."""
+async def test_what_changed_is_drawn_with_what_holds_now(inspector, repo):
+    """A lane has the replaced fact, when, and the present one; it marks both below."""
     await moved(repo)
-    page = await drawn(inspector, repo)
-    assert await page.evaluate(AWAY) == ""
-    slider = page.get_by_role("slider", name="What held when")
-    await slider.press("Home")
-    await page.get_by_text("2026-03-02", exact=True).wait_for()
-    await faint(page, "Ada moved to Malmö.")
-    await slider.press("End")
-    await faint(page, "Ada lives in Lund.")
-    await page.get_by_role("button", name="Any time").click()
-    await faint(page, "")
+    await inspector.open("people", repo=repo.id, name="Ada")
+    changed = inspector.page.get_by_role("region", name="What changed")
+    lane = changed.get_by_role("button").first
+    text = await lane.inner_text()
+    assert "Ada lives in Lund." in text
+    assert "Ada moved to Malmö." in text
+    await lane.click()
+    chosen = inspector.page.locator("main li.chosen")
+    assert "Ada moved to Malmö." in (await chosen.all_inner_texts())[0]
+    before = inspector.page.get_by_role("region", name="Before")
+    assert "Ada moved to Malmö." in await before.inner_text()
+    await inspector.open("people", repo=repo.id, name="cello")
+    assert await changed.count() == 0
 
 
-async def test_labels_cover_no_other_and_every_mark_is_in_the_legend(inspector, repo):
-    """Of many marks some are named, apart from each other; each kind, line and colour is told."""
+async def test_a_fact_quotes_its_source_only_where_the_words_differ(inspector, repo):
+    """What was said as it stands is told in one line; other words are quoted."""
     await moved(repo)
-    tags = [f"topic {n}" for n in range(6)]
-    for n in range(60):
-        await repo.add_memory(f"Lantern {n} hangs in room {n}.", tags=[tags[n % 6]])
-    page = await drawn(inspector, repo)
-    named, overlapping = await page.evaluate(OVERLAPS)
-    assert named >= 10
-    assert overlapping == 0
-    legend = await page.locator(".legend").inner_text()
-    for sign in ("● fact", "■ instruction", "◆ tag", "membership", "hollow, dashed", "faint"):
-        assert sign in legend, sign
-    assert await page.locator(".legend").get_by_role("link", name="topic 0").count() == 1
-    await page.locator(".legend").get_by_role("link", name="topic 0").click()
-    await page.get_by_text("of the community “topic 0”").wait_for()
+    await inspector.open("people", repo=repo.id, name="Ada")
+    now = inspector.page.get_by_role("region", name="Now")
+    await now.get_by_role("button", name="Ada plays the cello.").click()
+    await now.locator("blockquote").get_by_text("I play the cello.").wait_for()
+    await now.get_by_role("link", name="Read around it").wait_for()
+    await repo.remember("The mill is old.", actor="Ada", thread_id="chat/1", wait=True)
+    await inspector.open("people", repo=repo.id, name="mill")
+    await now.get_by_role("button", name="The mill is old.").click()
+    await now.get_by_text("in these words by Ada").wait_for()
 
 
-async def test_communities_without_an_edge_between_them_lie_apart(inspector, repo):
-    """A large graph of tags opens on marks that cover no other; a mark opens, a word finds one."""
-    tags = [Tag(f"topic {n}") for n in range(20)]
-    facts = [Semantic(f"Lantern {n} hangs in room {n}.") for n in range(2_000)]
-    edges = [Edge(tags[n % 20].id, fact.id, "membership") for n, fact in enumerate(facts)]
-    await repo.apply(Changeset((*tags, *facts), tuple(edges)))
-    page = await drawn(inspector, repo)
-    await page.get_by_text("20 communities of 2,020").wait_for()
-    assert await page.evaluate(COVERED) == 0
-    assert await page.evaluate(OVERLAPS) == [20, 0]
-    await page.get_by_role("button", name="topic 19").click()
-    await page.get_by_text("of the community “topic 19”").wait_for()
-    await page.get_by_label("Find among the marks").fill("room 1999")
-    await page.locator(".marks > li").and_(page.locator(":only-child")).wait_for()
-    assert "Lantern 1999 hangs in room 1999." in await page.locator(".marks").inner_text()
+async def test_columns_have_eight_neighbours_and_more_on_demand(inspector, repo):
+    """The strongest stand first; the others are a number that opens them."""
+    tags = [Tag(f"topic {n:02}") for n in range(12)]
+    facts = [Semantic(f"Lantern {n} hangs in room {n}.") for n in range(12)]
+    lamp = Tag("lantern")
+    edges = [
+        Edge(tag.id, fact.id, "membership")
+        for m, tag in enumerate(tags)
+        for n, fact in enumerate(facts)
+        if n >= m or n == 0
+    ]
+    edges += [Edge(lamp.id, fact.id, "membership") for fact in facts]
+    await repo.apply(Changeset((lamp, *tags, *facts), tuple(edges)))
+    await inspector.open("people", repo=repo.id, name="lantern", **{"as": "graph"})
+    page = inspector.page
+    names = [
+        (await one.get_attribute("aria-label"))
+        for one in await page.locator("svg.columns a.box").all()
+    ]
+    assert names[:3] == ["lantern, 12 facts", "topic 00, 12 facts", "topic 01, 12 facts"]
+    assert names[8:10] == ["topic 07, 6 facts", "+ 4 more"]
+    await page.get_by_role("link", name="+ 4 more").first.click()
+    await page.get_by_role("link", name="topic 11, 2 facts").first.wait_for()
+    columns = page.get_by_role("group", name="Columns")
+    await columns.press("ArrowDown")
+    await page.get_by_role("heading", name="lantern and topic 01").wait_for()
+    await columns.press("ArrowRight")
+    await page.get_by_role("heading", level=1, name="topic 01").wait_for()
 
 
-async def test_a_recall_shows_why_it_ranked_what_it_costs_and_how_long_it_took(inspector, repo):
-    """Parts of the score are bars; tokens are those of the text; phases make the whole time."""
+async def test_imported_facts_without_tags_say_so_instead_of_a_drawing(inspector, repo):
+    """Nothing ties them together, and the view says it in both of its pictures."""
+    facts = [Semantic(f"lantern {n} hangs in room {n}.") for n in range(60)]
+    await repo.apply(Changeset(tuple(facts)))
+    for params in ({}, {"as": "graph"}):
+        text = await inspector.open("people", repo=repo.id, **params)
+        assert "60 facts have no tags and no speaker" in text
+        assert await inspector.page.locator("main svg.columns").count() == 0
+    text = await inspector.open("people", repo=repo.id, name="lantern", **{"as": "graph"})
+    assert "No other name stands in a fact with it" in text
+
+
+async def test_a_recall_shows_the_lines_their_tokens_and_what_makes_the_score(inspector, repo):
+    """Each line with its tokens; behind a fold the single signals; the phases of the time."""
     await moved(repo)
     await inspector.open("recall", repo=repo.id, query="Where does Ada live?")
-    first = inspector.page.locator(".candidates > li").first
-    bars = [bar.split("\n")[0] for bar in await first.locator(".bar").all_inner_texts()]
-    assert bars[:2] == ["score", "relevance"]
-    assert bars[-5:] == ["recency", "frequency", "reward", "penalty", "weight of its kind"]
-    assert {"words", "· shared words", "meaning", "· meaning"} <= set(bars)
+    page = inspector.page
     found = await repo.recall("Where does Ada live?", explain=True)
     costs = found.trace.tokens
-    told = await inspector.page.locator(".candidates > li > p:nth-child(2)").all_inner_texts()
-    assert f"; {costs[0]} tokens" in told[0]
-    assert f"{sum(costs)} tokens with those above" in told[-1]
-    await inspector.page.get_by_text(f"{sum(costs)} tokens as lines for a prompt").wait_for()
-    trace = inspector.page.get_by_role("region", name="How it was found")
-    rows = [row.split("\n") for row in await trace.locator(".waterfall .bar").all_inner_texts()]
-    assert {"embed", "score"} <= {name for name, *_ in rows}
-    whole = float((await trace.locator("h3").inner_text()).split()[1])
-    assert abs(whole - sum(float(ms.split()[0]) for *_, ms in rows)) <= 0.05 * (len(rows) + 1)
+    told = await page.locator(".lines > li .num:last-child").all_inner_texts()
+    assert [int(cost) for cost in told] == list(costs)
+    await page.get_by_text(f"of {sum(costs)} tokens").wait_for()
+    await page.locator("main details").evaluate_all("all => all.forEach(one => one.open = true)")
+    signals = await page.locator(".signals dt").all_inner_texts()
+    assert len(signals) == len(found.candidates[0].why.signals) + 6
+    assert signals[-6:] == [
+        "relevance",
+        "recency",
+        "frequency",
+        "reward",
+        "penalty",
+        "mode weight",
+    ]
+    assert all(await page.locator(".signals .means").all_inner_texts())
+    how = await page.get_by_role("region", name="How it was found").inner_text()
+    assert "embed" in how
+    assert "score" in how
+
+
+async def test_the_budget_snaps_to_line_ends_and_cuts_what_is_not_sent(inspector, repo):
+    """The slider goes line by line; what is below the cut stays readable, and is not copied."""
+    await moved(repo)
+    await inspector.open("recall", repo=repo.id, query="Where does Ada live?")
+    page = inspector.page
+    lines = page.locator(".lines > li:not(.cut)")
+    count = await lines.count()
+    costs = (await repo.recall("Where does Ada live?", explain=True)).trace.tokens
+    slider = page.get_by_role("slider", name="Budget")
+    await slider.press("ArrowLeft")
+    kept = sum(costs[: count - 1])
+    await page.get_by_text(f"Cut at {kept} tokens. The line below is not sent.").wait_for()
+    assert int(await slider.input_value()) == kept
+    assert await page.locator(".lines > li.unsent").count() == 1
+    await slider.fill(str(costs[0] + 1))
+    await page.get_by_text(f"Cut at {costs[0]} tokens.").wait_for()
+    assert await lines.count() == count
+    await page.get_by_role("button", name="By time").click()
+    assert await lines.first.get_by_text("[1]").count() == 1
 
 
 async def test_the_reasons_of_all_candidates_are_drawn_on_one_scale(inspector, repo):
     """A group is the sum of its parts; the strongest of all fills its track, others their share."""
     await moved(repo)
     await inspector.open("recall", repo=repo.id, query="Where does Ada live?")
-    page = inspector.page
-    await page.locator("main details").evaluate_all("all => all.forEach(one => one.open = true)")
     found = await repo.recall("Where does Ada live?", explain=True)
-    sums = [
-        {group: sum(parts.values()) for group, parts in candidate.why.grouped.items()}
-        for candidate in found.candidates
-    ]
-    most = max(abs(value) for groups in sums for value in groups.values())
-    for number, groups in enumerate(sums):
-        shown = page.locator(".candidates > li").nth(number)
-        for group, value in groups.items():
-            bar = shown.locator(".bar").filter(has=page.get_by_text(group, exact=True)).first
-            style = await bar.locator(".fill").get_attribute("style")
-            width = float(style.partition("width: ")[2].partition("%")[0])
-            assert abs(width - 100 * abs(value) / most) < 1
+    sums = []
+    for candidate in found.candidates:
+        group = {name: sum(parts.values()) for name, parts in candidate.why.grouped.items()}
+        last = group.get("who", 0) + group.get("when and where", 0)
+        sums.append([group.get("words", 0), group.get("meaning", 0), last])
+    most = max(abs(value) for values in sums for value in values)
+    for number, values in enumerate(sums):
+        bars = inspector.page.locator(".lines > li").nth(number).locator(".bars")
+        for place, value in enumerate(values):
+            bar = bars.nth(place).locator("rect:last-child")
+            width, room = float(await bar.get_attribute("width")), 28.5 if value >= 0 else 9.5
+            wanted = abs(value) / most * room
+            assert abs(width - wanted) < 0.2 or (value and width == 1 and wanted < 1)
 
 
 async def test_what_is_outdated_is_struck_through_and_names_what_to_see(
@@ -178,13 +191,13 @@ async def test_what_is_outdated_is_struck_through_and_names_what_to_see(
 
     monkeypatch.setattr(rivals, "outdated", second_by_first)
     await inspector.open("recall", repo=repo.id, query="Where does Ada live?")
-    shown = inspector.page.locator(".candidates > li")
+    shown = inspector.page.locator(".lines > li")
     assert await shown.count() > 2
-    struck = [await shown.nth(n).locator(".lead s").count() for n in range(await shown.count())]
+    struck = [await shown.nth(n).locator("s").count() for n in range(await shown.count())]
     assert struck == [0, 1, *[0] * (len(struck) - 2)]
-    told = await shown.nth(1).locator("> p:nth-child(2)").inner_text()
-    assert "ended" in told
-    assert ", see 1" in told
+    told = await shown.nth(1).inner_text()
+    assert "until" in told
+    assert "; see [1]" in told
 
 
 async def test_a_thread_shows_what_leaves_next_and_what_is_kept_beside_it(inspector, repo):
@@ -198,23 +211,47 @@ async def test_a_thread_shows_what_leaves_next_and_what_is_kept_beside_it(inspec
     look = await chat.look()
     text = await inspector.open("threads", repo=repo.id, thread="chat/1")
     page = inspector.page
-    assert "leaves the window next" in text
-    assert ("of the eviction zone leave next" in text) == look.is_due
-    for name, kept in (("Goals", "Stay dry"), ("Pins", "Day 3."), ("Snapshots", "Day 0.")):
-        shown = await page.locator(f"h3:text-is('{name}') + p + ul").inner_text()
-        assert kept in shown, name
+    assert ("leave next" in text) == look.is_due
+    assert ("Nothing leaves below" in text) != look.is_due
+    kept = page.get_by_role("region", name="Kept beside it")
+    for name, words in (("Goals", "Stay dry"), ("Pins", "Day 3."), ("Snapshots", "Day 0.")):
+        shown = await kept.locator(f"h3:text-is('{name}') + ul").inner_text()
+        assert words in shown, name
         assert "{" not in shown, name
+    colours = {"eviction", "middle", "recent"} if look.is_due else set()
     for zone in ("eviction", "middle", "recent"):
-        wanted = [f"message {message.seq}" for message in getattr(look.zones, zone)]
-        rows = await page.locator(f".talk > .zone.{zone} .origin").all_inner_texts()
-        assert [row.split(",")[0] for row in rows] == wanted, zone
+        wanted = [str(message.seq) for message in getattr(look.zones, zone)]
+        rows = await page.locator(
+            f".talk > .zone.{zone} .said-row > :first-child"
+        ).all_inner_texts()
+        assert rows == (wanted if zone in colours else []), zone
     assert look.zones.eviction
-    assert await page.locator(".talk > .zone.out").first.is_visible()
+    assert await page.get_by_text("not in the window").count() > 0
+    await page.get_by_role("link", name="As sent").click()
+    sent = page.get_by_role("region", name="Messages as sent")
+    await sent.get_by_text("Day 19.").wait_for()
+
+
+async def test_messages_that_leave_are_hatched_up_to_a_border(inspector, repo):
+    """A full window says how many leave; the list opens at the border, below them."""
+    chat = repo.conversation("chat/1")
+    said = [Message(role="user", content=f"Day {n}. {'It rained. ' * 20}") for n in range(60)]
+    await chat.append(said)
+    look = await chat.look()
+    assert look.is_due
+    await inspector.open("threads", repo=repo.id, thread="chat/1")
+    page = inspector.page
+    count = len(look.zones.eviction)
+    await page.get_by_role("heading", name=f"The window is full: {count} messages leave").wait_for()
+    border = page.locator(".talk > .border")
+    await border.get_by_text(f"{count} messages above leave next.").wait_for()
+    above = page.locator(".talk > .zone:has(+ .border) .said-row > :first-child")
+    assert await above.inner_text() == str(look.zones.eviction[-1].seq)
 
 
 async def test_events_are_filtered_by_words_as_they_come(inspector, repo):
     """Of what happens only what has all words is listed, also of what comes later."""
-    await inspector.open("events", repo=repo.id)
+    await inspector.open("activity", repo=repo.id)
     page = inspector.page
     await page.get_by_text("live", exact=True).wait_for()
     session = await repo.start_session("look out", session_id=f"{repo.id}/1")
@@ -222,7 +259,7 @@ async def test_events_are_filtered_by_words_as_they_come(inspector, repo):
     await page.locator(".events").get_by_text("StepAppended").wait_for()
     await page.locator(".events").get_by_text("changes", exact=True).first.wait_for()
     await page.get_by_role("searchbox", name="Words").fill('stepappended "step_index":1')
-    await page.get_by_text("nothing matches").wait_for()
+    await page.get_by_text("Nothing matches").wait_for()
     await session.append("sun", "")
     await page.locator(".events").get_by_text("step index: 1").wait_for()
     assert await page.locator(".events > li").count() == 1
@@ -230,10 +267,10 @@ async def test_events_are_filtered_by_words_as_they_come(inspector, repo):
     await page.locator(".events pre").get_by_text('"step_index": 1').wait_for()
 
 
-async def test_stored_markup_is_text_in_recall_graph_threads_and_events(inspector, repo):
+async def test_stored_markup_is_text_in_recall_people_threads_and_activity(inspector, repo):
     """A script in a fact, a tag, a message, a thread's name and an event is shown, never run."""
     page = inspector.page
-    await inspector.open("events", repo=repo.id)
+    await inspector.open("activity", repo=repo.id)
     await page.get_by_text("live", exact=True).wait_for()
     await repo.add_memory(f"{SCRIPT} harms nobody.", tags=[SCRIPT])
     await repo.conversation(SCRIPT).append([Message(role="user", content=f"{SCRIPT} said.")])
@@ -241,8 +278,10 @@ async def test_stored_markup_is_text_in_recall_graph_threads_and_events(inspecto
     await page.locator(".events").get_by_text("<script>").first.wait_for()
     assert SCRIPT in await inspector.open("recall", repo=repo.id, query="What harms nobody?")
     assert f"{SCRIPT} said." in await inspector.open("threads", repo=repo.id, thread=SCRIPT)
-    await drawn(inspector, repo)
-    await page.get_by_role("region", name="Marks").get_by_text(SCRIPT).first.click()
-    await page.locator(".lead").get_by_text(SCRIPT).wait_for()
+    await repo.add_memory("It harms nobody.", tags=[SCRIPT])
+    for params in ({}, {"as": "graph"}):
+        await inspector.open("people", repo=repo.id, name=SCRIPT, **params)
+        assert SCRIPT in await page.locator("h1").inner_text()
+        assert params or "harms nobody." in await page.inner_text("main")
     assert await page.locator("main script, main img").count() == 0
     assert not (await page.title()).startswith("owned")

@@ -1,6 +1,5 @@
 """What the inspector says of itself: a stranger finds each of its words explained on the page."""
 
-import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,7 +7,6 @@ import pytest_asyncio
 from inspector_kit import VIEWS, inspected
 
 from mnemo import Changeset, Semantic
-from mnemo.errors import ModelUnavailable
 from mnemo.testing import ScriptedChatModel
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
@@ -37,102 +35,114 @@ async def repo(server, request):
     return repo
 
 
-async def test_every_view_says_what_it_shows(inspector, repo):
-    """Under its title each view has a sentence of its own."""
+async def test_every_view_says_behind_a_question_mark_what_it_shows(inspector, repo):
+    """The key opens a sentence of the view's own, and the keys; Escape closes it."""
     said = []
     for view in VIEWS:
         await inspector.open(view, repo=repo.id)
-        said.append(await inspector.page.locator("h1 + .about").inner_text())
+        await inspector.page.keyboard.press("?")
+        said.append(await inspector.page.locator("dialog .about").inner_text())
+        await inspector.page.keyboard.press("Escape")
     assert len(set(said)) == len(VIEWS)
     assert all(said)
 
 
-async def test_the_overview_counts_what_is_extracted_and_names_what_is_not(inspector, repo):
-    """Steps that facts came from, messages that no session has, and where each memory is from."""
-    text = await inspector.open("overview", repo=repo.id)
-    assert "4 of 6 steps are extracted and committed" in text
-    assert "All steps and 4 messages are kept as they were said" in text
-    waiting = inspector.page.locator("section[aria-labelledby=unextracted] .rows > li")
-    told = await waiting.all_inner_texts()
-    assert [row.split()[0] for row in told] == ["ready", "collecting", "3"]
-    assert told[-1].startswith("3 messages of conversations are in no session")
-    known = inspector.page.locator("section[aria-labelledby=known] .rows > li")
-    await (
-        known.filter(has_text="Ada skis.").get_by_role("link", name="conversation chat").wait_for()
-    )
-    await known.filter(has_text="cello").get_by_role("link", name=f"session {repo.id}/trip").click()
-    await inspector.page.get_by_role("heading", name="One session").wait_for()
+async def test_keys_of_one_letter_can_be_switched_off(inspector, repo):
+    """Then they do nothing, also after a reload."""
+    page = inspector.page
+    await inspector.open("overview", repo=repo.id)
+    await page.keyboard.press("?")
+    await page.get_by_label("Keys of one letter are off").check()
+    await page.keyboard.press("Escape")
+    await page.reload()
+    await inspector.settled()
+    await page.keyboard.press("g")
+    await page.keyboard.press("m")
+    await page.keyboard.press("/")
+    assert await page.locator("main").get_attribute("data-view") == "overview"
+    assert await page.evaluate("document.activeElement === document.body")
+
+
+async def test_the_overview_names_what_waits_for_a_hand(inspector, repo):
+    """A session to commit stands there with its button; messages in no session are no trouble."""
+    await inspector.open("overview", repo=repo.id)
+    troubles = inspector.page.get_by_role("region", name="What failed and what waits")
+    row = troubles.locator(".trouble").filter(has_text=repo.id)
+    assert "choose a meal" in await row.inner_text()
+    assert "recall knows it once it is committed" in await row.inner_text()
+    await row.get_by_role("link").click()
+    await inspector.page.get_by_role("heading", name="choose a meal").wait_for()
 
 
 async def test_what_has_failed_is_named_before_what_goes_on(browser, server):
-    """Among more open sessions than are listed, the oldest, which failed, stands first."""
-    model = ScriptedChatModel()
-    model.script("semantic", ModelUnavailable("the model is down"))
-    repo = await server.memory.open_repo("many", chat_model=model)
+    """Among many open sessions the oldest, which failed, stands first and is opened."""
+    repo = await server.memory.open_repo("many", chat_model=ScriptedChatModel())
     failed = await repo.start_session("fail")
     await failed.append("seen", "done")
     await failed.close()
     await failed.wait_for("failed")
-    for n in range(21):
+    for n in range(70):
         await repo.start_session(f"go on {n}")
     async with inspected(browser, server) as inspector:
-        text = await inspector.open("overview", repo="many")
-        rows = inspector.page.locator("section[aria-labelledby=unextracted] .rows > li")
-        assert "session fail could not be extracted" in await rows.first.inner_text()
-        assert await rows.count() == 20
-        assert "20 of 22 unfinished sessions are shown." in text
+        page = inspector.page
+        text = await inspector.open("sessions", repo="many")
+        assert text.startswith("1 session failed")
+        rows = page.get_by_role("region", name="List").locator(".row")
+        assert "fail" in await rows.first.inner_text()
+        state = page.get_by_role("region", name="State")
+        await state.get_by_text("Nothing is scripted for annotate").wait_for()
+        await page.get_by_role("button", name="Load more").click()
+        await rows.nth(70).wait_for()
+        await page.get_by_role("searchbox", name="Goal or first words").fill("go on 69")
+        await rows.first.get_by_text("go on 69").wait_for()
+        assert await rows.count() == 1
+    await failed.discard()
 
 
-async def test_a_recall_explains_every_name_that_it_shows(inspector, repo):
-    """Each bar, kind and phase stands in the list of words, with a meaning."""
-    await inspector.open("recall", repo=repo.id, query="Where does Ada live?")
-    page = inspector.page
-    await page.locator("main details").evaluate_all("all => all.forEach(one => one.open = true)")
-    bars = await page.locator(".bar > span:first-child").all_inner_texts()
-    kinds = await page.locator(".candidates .badge").all_inner_texts()
-    terms = await page.locator(".terms dt").all_inner_texts()
-    assert "\N{MIDDLE DOT} shared words" in bars
-    assert {*bars, *kinds} <= {*terms, "ended"}
-    assert all(await page.locator(".terms dd").all_inner_texts())
-    found = await repo.recall("Where does Ada live?", explain=True)
-    assert "multi_hop 1" in found.trace.found
-    told = await page.locator(".facts").first.inner_text()
-    assert "over the graph, hop 1" in told
-
-
-async def test_a_session_explains_its_state_and_leads_to_what_came_of_it(inspector, repo):
-    """The list has a legend of the states in it; a session leads to its memories."""
+async def test_a_session_leads_to_what_came_of_it(inspector, repo):
+    """A remembered session has its first words for a name; each leads to its memories."""
     await inspector.open("sessions", repo=repo.id, session=f"{repo.id}/trip")
     page = inspector.page
-    legend = await page.locator(".states dt").all_inner_texts()
-    assert sorted(legend) == ["collecting", "idle", "ready"]
-    assert await page.locator(".states dd").count() == 3
+    rows = page.get_by_role("region", name="List").locator(".row")
+    await rows.get_by_text("I ski.").wait_for()
     await page.get_by_role("link", name="Memories from this session").click()
     await page.get_by_role("link", name="Ada plays the cello.").wait_for()
     assert await page.get_by_role("link", name="Ada skis.").count() == 0
     await inspector.open("sessions", repo=repo.id, session=f"{repo.id}/bags")
-    await page.get_by_text("Step 0, Ada:").wait_for()
+    await page.locator(".steps").get_by_text("I take a coat.").wait_for()
 
 
 async def test_a_list_of_memories_says_whether_it_is_all_of_them(inspector, repo):
-    """While older memories were not looked through, the page says so; then that these are all."""
-    facts = [Semantic(f"Lantern {n} hangs in room {n}.") for n in range(201)]
+    """While there are older ones the page says so; then that these are all."""
+    facts = [Semantic(f"Lantern {n} hangs in room {n}.") for n in range(61)]
     await repo.apply(Changeset(tuple(facts)))
     page = inspector.page
     await inspector.open("memories", repo=repo.id, words="lantern")
-    await page.get_by_text("of the newest 200. “Load more” looks through older ones.").wait_for()
+    await page.get_by_text("61 memories: all that match").wait_for()
+    await inspector.open("memories", repo=repo.id)
+    await page.get_by_text("newest 50 of ").wait_for()
     await page.get_by_role("button", name="Load more").click()
-    await page.get_by_text("201 memories shown, newest first: all that match.").wait_for()
+    await page.get_by_text("memories: all there are").wait_for()
 
 
-async def test_the_legend_of_the_graph_says_what_its_lines_and_colours_mean(inspector, repo):
-    """Kinds of edges and communities stand there in words, the library's name beside them."""
-    await inspector.open("graph", repo=repo.id)
-    legend = await inspector.page.locator(".legend").inner_text()
-    for words in ("a tag and its fact (membership)", "facts that were said together (sibling)"):
-        assert words in legend, words
-    assert "tied to each other more than to others" in legend
-    await inspector.page.get_by_text(re.compile(r"All \d+ marks\.")).wait_for()
+async def test_selected_memories_are_forgotten_together(inspector, repo):
+    """What goes is quoted before; then it is erased, and the page says what was."""
+    page = inspector.page
+    kept = await repo.add_memory("The mill is old.")
+    for text in ("The quince is ripe.", "The quince is sour."):
+        await repo.add_memory(text)
+    await inspector.open("memories", repo=repo.id, words="quince")
+    for text in ("ripe", "sour"):
+        await page.get_by_role("checkbox", name=f"Select: The quince is {text}.").check()
+    await page.get_by_text("2 selected").wait_for()
+    await page.get_by_role("button", name="Forget …").click()
+    goes = page.get_by_role("region", name="Forget")
+    for text in ("ripe", "sour"):
+        await goes.get_by_text(f"The quince is {text}.").wait_for()
+    await goes.get_by_role("button", name="Erase for good").click()
+    await page.get_by_text("Erased: 2 facts.").wait_for()
+    await page.get_by_text("No memory matches").wait_for()
+    assert (await repo.memory(kept.id)).text == "The mill is old."
 
 
 async def test_days_of_a_filter_are_those_that_the_page_shows(browser, server, repo):
@@ -144,6 +154,6 @@ async def test_days_of_a_filter_are_those_that_the_page_shows(browser, server, r
     await page.goto(f"{server.url}/#token={server.tokens['all']}")
     for day, found in (("2026-05-04", 0), ("2026-05-05", 1)):
         await page.goto(f"{server.url}/#/memories?repo={repo.id}&since={day}&until={day}")
-        await page.get_by_text("1 memory shown" if found else "0 memories shown").wait_for()
-        assert await page.get_by_role("row", name="since 2026-05-05").count() == found
+        await page.get_by_text("1 memory: all" if found else "No memory matches").wait_for()
+        assert await page.get_by_role("link", name="5 May").count() == found
     await context.close()

@@ -230,7 +230,7 @@ async def test_a_client_that_reads_nothing_is_cut_off(serving, monkeypatch, endi
     monkeypatch.setattr(Link, "connection_made", opened)
     monkeypatch.setattr(Link, "connection_lost", ended)
     monkeypatch.setattr(web_serving, "IDLE_S", 0.05)
-    large = b"GET /vendor/cytoscape.js HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+    large = b"GET /vendor/uplot.js HTTP/1.1\r\nhost: 127.0.0.1\r\n"
     last = b"connection: close\r\n\r\n" if ending == "by the client's wish" else b"\r\n"
     async with serving(limits=Limits(unread_s=0.1)) as server:
         with socket.socket() as link:

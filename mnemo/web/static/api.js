@@ -53,10 +53,15 @@ async function request(method, path, params, body, signal, headers = {}) {
   throw new Problem(answer.status, await answer.json().catch(() => ({})));
 }
 
+/** What "Try now" does: every stream that waits for its next try begins at once. */
+export const tryNow = () => dispatchEvent(new Event("mnemo-try"));
+
 /**
- * Follow a repository's events until *signal* aborts; after a break from where it stopped.
+ * Follow the events of a repository, or of all (null), until *signal* aborts; after a break from
+ * where it stopped.
  *
- * onEvent gets {name, data}; onState gets whether the stream is open. A wrong token is thrown.
+ * onEvent gets {name, data}; onState gets whether the stream is open, and else when the next try
+ * is. A wrong token is thrown.
  */
 export async function follow(repo, signal, onEvent, onState) {
   let cursor = null;
@@ -81,9 +86,12 @@ export async function follow(repo, signal, onEvent, onState) {
     } finally {
       clearTimeout(timer);
       link.abort();
-      if (!signal.aborted) onState(false);
+      if (!signal.aborted) onState(false, Date.now() + pause);
     }
-    await new Promise((resolve) => setTimeout(resolve, pause));
+    await new Promise((resolve) => {
+      const timer = setTimeout(resolve, pause);
+      addEventListener("mnemo-try", () => (clearTimeout(timer), resolve()), { once: true });
+    });
     pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
   }
 }

@@ -1,127 +1,170 @@
-// Memories: facts and instructions with filters; one of them with sources, history, edit, forget.
+// Memories: is it known, is it right, away with it.
 
 import { call, get, post } from "../api.js";
-import { address, Badge, Empty, Failure, html, KINDS, Loaded, origin, Place, plural, Query, Sources, Text, Time, To, useContext, useEffect, useLoad, useRef, useState, World } from "../parts.js";
+import { address, Copy, Empty, Failure, html, KINDS, Loaded, Name, number, origin, Place, plural, Search, short, Sources, State, Text, Time, Title, To, useContext, useEffect, useLoad, useRef, useState, useStill, Words, World } from "../parts.js";
 
-const PAGE = 200;
+const PAGE = 50;
 
 export function Memories({ params }) {
+  const [picked, setPicked] = useState(new Map());
+  const [erased, setErased] = useState(null);
+  const { id, ...rest } = params;
+  const isOpen = id || picked.size > 0 || erased;
+  const pick = (memory) => {
+    const chosen = new Map(picked);
+    if (!chosen.delete(memory.id)) chosen.set(memory.id, memory);
+    setPicked(chosen);
+  };
   return html`
-    <${Filters} params=${params} />
-    <div class=${params.id ? "split" : ""}>
-      <${List} params=${params} />
-      ${params.id && html`<${Details} key=${params.id} params=${params} />`}
+    <${Title} text="Memories" hidden />
+    <div class="sides ${isOpen ? "wide" : ""} ${id ? "open" : ""}">
+      <${List} ...${{ params, picked, pick }} onClear=${() => setPicked(new Map())} onErased=${(report) => (setPicked(new Map()), setErased(report))} />
+      ${isOpen && html`<div>
+        ${erased && html`<${Erased} report=${erased} onClose=${() => setErased(null)} />`}
+        ${id && html`<${Details} key=${id} params=${params} rest=${rest} onErased=${setErased} />`}
+      </div>`}
     </div>
   `;
 }
 
-function Filters({ params }) {
-  const { id, ...rest } = params;
-  return html`<${Query} view="memories" params=${rest} keep=${{ id }}>
-    <label>Words <input name="words" type="search" defaultValue=${params.words} placeholder="such as Ada" /></label>
-    <label>Kind <select name="kind">
-      ${[["", "all"], ["semantic", "facts"], ["procedural", "instructions"]].map(([value, label]) => html`<option value=${value} defaultSelected=${value === (params.kind || "")}>${label}</option>`)}
-    </select></label>
-    <label>Said by <input name="actor" defaultValue=${params.actor} /></label>
-    <label>Conversation <input name="thread" defaultValue=${params.thread} /></label>
-    <label>Session <input name="session" defaultValue=${params.session} /></label>
-    <span class="pair">
-      <label>Said since <input name="since" type="date" defaultValue=${params.since} /></label>
-      <label>until <input name="until" type="date" defaultValue=${params.until} /></label>
-    </span>
-    <label class="check"><input name="replaced" type="checkbox" value="1" defaultChecked=${params.replaced === "1"} /> replaced ones too</label>
-    <button>Filter</button>
-  <//>`;
-}
-
 /** The request of a page; days are of the browser's time zone, and all of *until* counts. */
-const asked = (params, after) => ({
-  types: params.kind ? [params.kind] : undefined,
-  superseded: params.replaced === "1",
-  actor: params.actor || undefined,
-  thread_id: params.thread || undefined,
-  session_id: params.session || undefined,
-  since: params.since ? new Date(`${params.since}T00:00:00`).toISOString() : undefined,
-  until: params.until ? new Date(`${params.until}T23:59:59.999`).toISOString() : undefined,
-  limit: PAGE,
-  after,
+const asked = ({ words, kind, actor, thread, session, since, until, replaced }, limit, after) => ({
+  ...(words && { words }), ...(kind && { types: [kind] }), superseded: replaced === "1",
+  ...(actor && { actor }), ...(thread && { thread_id: thread }), ...(session && { session_id: session }),
+  ...(since && { since: new Date(`${since}T00:00:00`).toISOString() }),
+  ...(until && { until: new Date(`${until}T23:59:59.999`).toISOString() }),
+  limit, ...(after && { after }),
 });
 
-/** Load pages until one shown memory has the words, or there are no more. */
-async function pages(repo, params, after, signal) {
-  const words = (params.words || "").toLowerCase().split(/\s+/).filter(Boolean);
-  const has = ({ text }) => words.every((word) => text.toLowerCase().includes(word));
-  const found = { items: [], looked: 0, next: after };
-  do {
-    const page = await post("/memories/list", { repo }, asked(params, found.next), signal);
-    found.items.push(...page.items.filter(has));
-    found.looked += page.items.length;
-    found.next = page.next;
-  } while (found.next && !found.items.length);
-  return found;
+function List({ params, picked, pick, onClear, onErased }) {
+  const { repo, repositories, tick, canWrite } = useContext(World);
+  const [words, setWords] = useState(params.words ?? "");
+  const still = useStill(words);
+  const [shown, setShown] = useState(PAGE);
+  const { id, ...rest } = params;
+  const filters = JSON.stringify({ ...rest, words: still });
+  const first = useRef(true);
+  useEffect(() => setWords(params.words ?? ""), [params.words]);
+  useEffect(() => {
+    if (first.current) first.current = false;
+    else if (still !== (params.words ?? "")) history.replaceState(null, "", address("memories", { repo, ...params, words: still }));
+    setShown(PAGE);
+  }, [filters]);
+  // One request for all that is shown: what was loaded by "more" is renewed with the rest, and stays.
+  const state = useLoad(async (signal) => {
+    const found = { items: [], next: undefined };
+    do {
+      const page = await post("/memories/list", { repo }, asked({ ...rest, words: still }, Math.min(1_000, shown - found.items.length), found.next), signal);
+      found.items.push(...page.items);
+      found.next = page.next;
+    } while (found.next && found.items.length < shown);
+    return found;
+  }, [repo, filters, shown], tick);
+  const { semantic = 0, procedural = 0 } = repositories.find((record) => record.id === repo)?.nodes ?? {};
+  const all = semantic + procedural;
+  const change = (name) => (event) => (location.hash = address("memories", { repo, ...params, words: still, [name]: event.target.type === "checkbox" ? (event.target.checked ? "1" : "") : event.target.value }));
+  const isFiltered = Object.values({ ...rest, words: still, repo: "" }).some(Boolean);
+  return html`<section class="card" aria-label="List">
+    <div class="body stack"><${Search} label=${`Words, looked for in all ${number(all)}`} value=${words} onInput=${setWords} large />
+      <div class="chips">
+        <label class="chip ${params.kind ? "on" : ""}">kind <select onChange=${change("kind")}>${[["", "any"], ["semantic", "facts"], ["procedural", "instructions"]].map(([value, label]) => html`<option value=${value} selected=${value === (params.kind || "")}>${label}</option>`)}</select></label>
+        <label class="chip ${params.actor ? "on" : ""}">said by <input placeholder="anyone" value=${params.actor} onChange=${change("actor")} /></label>
+        <label class="chip ${params.since ? "on" : ""}">since <input type="date" value=${params.since} onChange=${change("since")} /></label>
+        <label class="chip ${params.until ? "on" : ""}">until <input type="date" value=${params.until} onChange=${change("until")} /></label>
+        <label class="chip ${params.replaced ? "on" : ""}"><input type="checkbox" checked=${params.replaced === "1"} onChange=${change("replaced")} /> replaced ones too</label>
+        ${["thread", "session"].map((name) => params[name] && html`<span class="chip on">${name} <strong>${short(params[name], 24)}</strong> <button class="plain" aria-label=${`any ${name}`} onClick=${() => (location.hash = address("memories", { repo, ...params, [name]: "" }))}>×</button></span>`)}
+      </div></div>
+    ${picked.size > 0 && html`<${Picked} ...${{ picked, onClear, onErased, canWrite }} />`}
+    <${Loaded} state=${state}>${({ items, next }) => html`
+      ${items.length > 0 && html`<ul class="rows">${items.map((memory) => html`<li key=${memory.id} class=${`picks ${memory.id === id ? "chosen" : ""}`}>
+        <input type="checkbox" aria-label=${`Select: ${short(memory.text, 80)}`} checked=${picked.has(memory.id)} onChange=${() => pick(memory)} />
+        <${To} view="memories" class="row" params=${{ ...params, words: still, id: memory.id }} aria-current=${memory.id === id ? "true" : undefined}>
+          <span><${Line} memory=${memory} /></span><span class="origin"><${From} memory=${memory} /></span><//>
+      </li>`)}</ul>`}
+      ${!items.length && html`<${Empty}>${isFiltered || next
+        ? html`<strong>No memory matches.</strong> ${still && html`What was said may: <${To} view="recall" params=${{ query: still }}>ask Recall for “${short(still, 40)}”<//>`}`
+        : html`<strong>No facts yet.</strong> What is said becomes facts once it is extracted.<br /><code>mnemo remember "I live in Lund." --actor Ada</code>`}<//>`}
+      <div class="more">${next ? html`<button class="plain" onClick=${() => setShown(shown + PAGE)}>Load more</button>` : html`<span></span>`}<span class="origin" role="status">${next ? `newest ${number(items.length)}${isFiltered ? " that match" : ` of ${number(all)}`}` : `${plural(items.length, "memory", "memories")}: all ${isFiltered ? "that match" : "there are"}`}</span></div>`}
+    <//></section>`;
 }
 
-function List({ params }) {
-  const { repo, tick } = useContext(World);
-  const [more, setMore] = useState({ items: [], looked: 0, next: null, error: null });
-  const { words, kind, actor, thread, session, since, until, replaced } = params;
-  const state = useLoad(
-    async (signal) => {
-      const first = await pages(repo, params, undefined, signal);
-      setMore({ items: [], looked: 0, next: first.next, error: null });
-      return first;
-    },
-    [repo, words, kind, actor, thread, session, since, until, replaced],
-    tick,
-  );
-  const load = async () => {
-    try {
-      const page = await pages(repo, params, more.next);
-      setMore({ items: [...more.items, ...page.items], looked: more.looked + page.looked, next: page.next, error: null });
-    } catch (error) {
-      setMore({ ...more, error });
-    }
+function Line({ memory }) {
+  const text = short(memory.text, 300);
+  return html`${memory.superseded_by || memory.valid_to ? html`<s>${text}</s>` : text}${memory.version > 1 && html` <span class="tag">v${memory.version}</span>`}${memory.type === "procedural" && html` <span class="tag">instruction</span>`}`;
+}
+
+function From({ memory }) {
+  if (memory.valid_to || memory.superseded_by) return html`${memory.superseded_by ? "replaced" : "ended"} <${Time} at=${memory.valid_to} day />`;
+  const [source] = memory.sources;
+  return html`${source ? `${origin(source)}, ` : ""}<${Time} at=${source?.at ?? memory.valid_from ?? memory.created_at} />`;
+}
+
+/** What is selected: take it out, or away. */
+function Picked({ picked, onClear, onErased, canWrite }) {
+  const { repo } = useContext(World);
+  const [asks, setAsks] = useState(false);
+  const ids = [...picked.keys()];
+  const save = () => {
+    const lines = [...picked.values()].map((memory) => JSON.stringify(memory)).join("\n");
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([lines], { type: "application/jsonl" }));
+    link.download = "memories.jsonl";
+    link.click();
+    URL.revokeObjectURL(link.href);
   };
-  return html`<section aria-label="List"><${Loaded} state=${state}>
-    ${(first) => {
-      const items = [...first.items, ...more.items];
-      const looked = first.looked + more.looked;
-      return html`
-        ${items.length
-          ? html`<${Table} items=${items} params=${params} />`
-          : html`<${Empty}>${looked || words || kind || actor || thread || session || since || until
-              ? "No memory matches these filters."
-              : "No facts or instructions yet. What was said becomes some when it is extracted; the overview shows what waits."}<//>`}
-        <p class="quiet" role="status">${plural(items.length, "memory", "memories")} shown, newest first${more.next ? `, of the newest ${looked.toLocaleString("en")}. “Load more” looks through older ones` : ": all that match"}.</p>
-        ${more.next && html`<button onClick=${load}>Load more</button>`}
-        ${more.error && html`<${Failure} error=${more.error} />`}
-      `;
-    }}
-  <//></section>`;
+  return html`<section class="picked" aria-label="Selection"><strong>${picked.size} selected</strong><span class="acts">
+    <button onClick=${save}>Export</button><${Copy} label="Copy as curl" text=${() => ids.map((id) => curl(repo, id)).join("\n")} />
+    ${canWrite && html`<button class="danger" aria-expanded=${asks ? "true" : "false"} onClick=${() => setAsks(!asks)}>Forget …</button>`}<button class="quiet" data-close onClick=${onClear}>None</button></span>
+    ${asks && html`<${Forget} key=${ids.join()} ids=${ids} onKeep=${() => setAsks(false)} onErased=${onErased} />`}</section>`;
 }
 
-function Table({ items, params }) {
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Memories"><table class="memories">
-    <thead><tr><th scope="col">What it says</th><th scope="col" class="second">Kind</th><th scope="col">Holds</th><th scope="col" class="second">Comes from</th></tr></thead>
-    <tbody>${items.map((memory) => html`<tr key=${memory.id} class=${memory.id === params.id ? "chosen" : ""}>
-      <th scope="row"><${To} view="memories" params=${{ ...params, id: memory.id }} aria-current=${memory.id === params.id ? "true" : undefined}><${Text} text=${memory.text} cut=${300} /><//></th>
-      <td class="second">${KINDS[memory.type]}</td>
-      <td><${Holds} memory=${memory} /></td>
-      <td class="second from">${memory.sources[0] ? html`${origin(memory.sources[0])}<${Place} source=${memory.sources[0]} />` : html`<span class="quiet">–</span>`}</td>
-    </tr>`)}</tbody>
-  </table></div>`;
+const curl = (repo, id) => `curl -H "authorization: Bearer $MNEMO_TOKEN" '${location.origin}/v1/memory?${new URLSearchParams({ repo, id })}'`;
+
+const PARTS = { nodes: ["fact or instruction", "facts and instructions"], messages: ["message"], steps: ["step"], notes: ["note"], snapshots: ["snapshot"] };
+const counted = (report, ids) => {
+  const facts = Math.max(ids, 0);
+  return [facts && plural(facts, "fact"), ...["messages", "steps", "notes", "snapshots"].map((name) => report[name] && plural(report[name], PARTS[name][0]))].filter(Boolean).join(", ");
+};
+
+/** What goes, in words and texts; only then can it be erased, and then it says that it is done. */
+function Forget({ ids, onKeep, onErased }) {
+  const { repo } = useContext(World);
+  const [sources, setSources] = useState(true);
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState(null);
+  const ask = (dry_run, signal) => post("/forget", { repo }, { memory_ids: ids, sources, dry_run }, signal);
+  const state = useLoad((signal) => ask(true, signal), [repo, sources]);
+  const erase = () => {
+    setBusy(true);
+    ask(false).then((report) => onErased({ ...report, facts: ids.length, at: new Date().toISOString() }), (problem) => (setBusy(false), setError(problem)));
+  };
+  return html`<section class="card forget" aria-label="Forget"><header class="doomed"><h2>Forget ${plural(ids.length, "fact")} for good?</h2></header>
+    <div class="body"><label><input type="checkbox" checked=${sources} disabled=${busy} onChange=${() => setSources(!sources)} /> with the messages and steps that ${ids.length === 1 ? "it comes" : "they come"} from</label>
+    <${Loaded} state=${state}>${(report) => html`<${Goes} report=${report} />
+      <p class="acts"><button class="danger" disabled=${busy} onClick=${erase}>${busy ? "Erasing …" : "Erase for good"}</button><button class="quiet" disabled=${busy} onClick=${onKeep}>Keep ${ids.length === 1 ? "it" : "them"}</button></p>`}<//>
+    ${error && html`<${Failure} error=${error} />`}</div></section>`;
 }
 
-/** Since when a memory holds, and whether another replaced it. */
-function Holds({ memory }) {
-  if (memory.superseded_by) return html`<${Badge} kind="gone">replaced<//> <${Time} at=${memory.valid_to} day />`;
-  if (memory.valid_to) return html`<${Badge} kind="gone">ended<//> <${Time} at=${memory.valid_to} day />`;
-  return memory.valid_from ? html`since <${Time} at=${memory.valid_from} day />` : html`<span class="quiet">undated</span>`;
+/** The report of a dry run: the texts that go, the same ones once. */
+function Goes({ report }) {
+  const texts = [...new Set(Object.values(report.texts ?? {}).flat().map(String))];
+  return html`<p>${counted(report, 0) ? `${counted(report, 0)} ${report.messages + report.steps === 1 ? "goes" : "go"} too` : "Nothing else goes"}${texts.length ? "; erased are" : "."}</p>
+    <ul>${texts.slice(0, 5).map((text) => html`<li key=${text}>“<${Text} text=${text} cut=${240} />”</li>`)}</ul>
+    ${texts.length > 5 && html`<details><summary>All that goes, in full</summary><ul>${texts.slice(5).map((text) => html`<li key=${text}>“<${Text} text=${text} cut=${240} />”</li>`)}</ul></details>`}
+    <p class="origin">${report.mixed_notes?.length ? `Notes may quote it: ${report.mixed_notes.join(", ")}.` : "No note rests on it."}${report.facts_restored ? ` ${plural(report.facts_restored, "fact")} will hold again.` : ""}</p>`;
 }
 
-function Details({ params }) {
+function Erased({ report, onClose }) {
+  return html`<section class="card banner" role="status"><${State} kind="ok" word="" /><p><span class="ok strong">Erased: ${counted(report, report.facts)}.</span> <span class="origin"><${Time} at=${report.at} seconds />${report.scrubbed ? "" : "; the bytes leave the files later"}</span></p><button class="quiet" onClick=${onClose}>Close</button></section>`;
+}
+
+/** Drafts by memory: what is typed stays when another version comes, and when another view was looked at. */
+const DRAFTS = new Map();
+
+function Details({ params, rest, onErased }) {
   const { repo, tick, canWrite } = useContext(World);
   const [turn, setTurn] = useState(0);
+  const [asks, setAsks] = useState(false);
   const erasing = useRef(false);
   const state = useLoad(
     async (signal) => {
@@ -136,87 +179,58 @@ function Details({ params }) {
     tick,
   );
   const heading = useRef(null);
-  useEffect(() => heading.current?.focus(), [params.id]);
-  const { id, ...rest } = params;
-  return html`<section class="panel" aria-labelledby="details">
-    <div class="head"><h2 id="details" tabindex="-1" ref=${heading}>One memory</h2><${To} view="memories" params=${rest}>Close<//></div>
+  useEffect(() => heading.current?.focus({ preventScroll: true }), [params.id]);
+  const gone = (report) => ((erasing.current = true), onErased(report), (location.hash = address("memories", { repo, ...rest })));
+  return html`<section aria-labelledby="details">
+    <${To} view="memories" params=${rest} class="back">‹ All memories<//>
+    <div class="card"><header><h2 id="details" tabindex="-1" ref=${heading}>One memory</h2><span class="chips"><${Copy} label="copy id" text=${() => params.id} /><${Copy} label="curl" text=${() => curl(repo, params.id)} /><${To} view="memories" params=${rest} data-close>Close<//></span></header>
     <${Loaded} state=${state}>
       ${({ memory, history }) => html`
-        <p class="lead"><${Text} text=${memory.text} /></p>
-        <p><${Badge}>${KINDS[memory.type]}<//> <${Holds} memory=${memory} />
-          ${memory.confidence != null && html`<span class="quiet">; confidence of the extraction ${memory.confidence.toFixed(2)}</span>`}</p>
-        <h3>Where it comes from</h3>
-        <${Sources} sources=${memory.sources} />
-        ${Object.keys(memory.metadata).length > 0 && html`<h3>Metadata</h3><pre><${Text} text=${JSON.stringify(memory.metadata, null, 1)} /></pre>`}
-        <h3>History</h3>
-        <${History} ...${{ history, memory, params }} />
-        ${canWrite && html`<${Edit} key=${memory.version} memory=${memory} onDone=${() => setTurn(turn + 1)} />
-          <${Forget} ...${{ memory, rest, erasing }} />`}
-        <p class="quiet id">${memory.id}</p>
-      `}
-    <//>
+        <div class="body"><p class="origin">${KINDS[memory.type]}, version ${memory.version}${memory.confidence != null && memory.confidence < 1 ? `, confidence ${memory.confidence.toFixed(2)}` : ""}</p>
+          <${Wording} ...${{ memory, history, params }} /></div>
+        <div class="body"><h3 class="hidden">Where it comes from</h3><${Sources} sources=${memory.sources} />
+          ${Object.keys(memory.metadata).length > 0 && html`<details><summary>Metadata</summary><pre><${Text} text=${JSON.stringify(memory.metadata, null, 1)} /></pre></details>`}</div>
+        ${canWrite && html`<div class="body"><${Edit} memory=${memory} onDone=${() => setTurn(turn + 1)} /></div>`}
+        <p class="body origin mono">${memory.id}</p>`}
+    <//></div>
+    ${canWrite && state.value && (asks
+      ? html`<${Forget} ids=${[params.id]} onKeep=${() => setAsks(false)} onErased=${gone} />`
+      : html`<button class="danger" onClick=${() => setAsks(true)}>Forget …</button>`)}
   </section>`;
 }
 
-function History({ history, memory, params }) {
-  return html`<ol class="history">
-    ${history.map((version) => html`<li key=${`${version.memory_id} ${version.version}`} class=${version.until ? "past" : ""}>
-      ${version.memory_id === memory.id
-        ? html`<${Text} text=${version.text} />`
-        : html`<${To} view="memories" params=${{ ...params, id: version.memory_id }}><${Text} text=${version.text} cut=${300} /><//>`}
-      <p class="origin">written by ${version.by}, <${Time} at=${version.at} />
-        ${version.until && html`; ${version.superseded_by ? "replaced" : "until"} <${Time} at=${version.until} />`}
-        ${version.reason && html`; <${Text} text=${version.reason} />`}</p>
-    </li>`)}
-  </ol>`;
+/** The text with what the last version changed, and below it the wordings before. */
+function Wording({ memory, history, params }) {
+  const own = history.filter((version) => version.memory_id === memory.id);
+  const old = own.at(-2);
+  const others = history.filter((version) => version.memory_id !== memory.id);
+  const by = ({ by, at, reason }) => html`by ${by === "hand" ? "hand" : by}, <${Time} at=${at} />${reason && html`: “<${Text} text=${reason} />”`}`;
+  return html`<p class="lead wording">${old ? html`<${Words} old=${old.text} now=${memory.text} />` : html`<${Text} text=${memory.text} />`}</p>
+    ${memory.valid_to ? html`<p class="origin">${memory.superseded_by ? "replaced" : "ended"} <${Time} at=${memory.valid_to} day /></p>` : memory.valid_from && html`<p class="origin">holds since <${Time} at=${memory.valid_from} day /></p>`}
+    <h3 class="hidden">History</h3>
+    <ol class="history">${own.toReversed().map((version, index) => html`<li key=${version.version} class="origin">${index ? html`<strong>${version.version}</strong> <${Text} text=${version.text} cut=${300} /> ` : ""}${by(version)}</li>`)}
+      ${others.map((version) => html`<li key=${`${version.memory_id} ${version.version}`}><${To} view="memories" params=${{ ...params, id: version.memory_id }}>${version.until && version.superseded_by ? html`<s>${short(version.text, 200)}</s>` : short(version.text, 200)}<//> <span class="origin">${by(version)}${version.until && html`; ${version.superseded_by ? "replaced" : "until"} <${Time} at=${version.until} day />`}</span></li>`)}</ol>`;
 }
 
+/** Correct a wording. When another version comes meanwhile, both are shown, and what was typed stays. */
 function Edit({ memory, onDone }) {
   const { repo } = useContext(World);
-  const [open, setOpen] = useState(false);
+  const key = `${repo} ${memory.id}`;
+  const [draft, setState] = useState(DRAFTS.get(key) ?? null);
   const [error, setError] = useState(null);
-  const sent = (event) => {
+  const setDraft = (value) => (value ? DRAFTS.set(key, value) : DRAFTS.delete(key), setState(value));
+  if (!draft) return html`<button onClick=${() => setDraft({ text: memory.text, reason: "", version: memory.version })}>Correct</button>`;
+  const isBehind = draft.version !== memory.version && draft.text !== memory.text;
+  const save = (event) => {
     event.preventDefault();
-    const { text, reason } = Object.fromEntries(new FormData(event.target));
-    const body = { text, reason: reason || null, expected_version: memory.version };
-    call("PATCH", "/memory", { params: { repo, id: memory.id }, body }).then(onDone, setError);
+    const body = { text: draft.text, reason: draft.reason || null, expected_version: memory.version };
+    call("PATCH", "/memory", { params: { repo, id: memory.id }, body }).then(() => (setDraft(null), setError(null), onDone()), (problem) => (setError(problem), onDone()));
   };
-  return html`<details onToggle=${(event) => setOpen(event.target.open)}><summary>Correct it</summary>
-    ${open && html`<form class="stack" onSubmit=${sent}>
-      <label>New wording <textarea name="text" rows="3" required>${memory.text}</textarea></label>
-      <label>Reason <input name="reason" /></label>
-      <button>Save</button>
-    </form>`}
+  return html`<form class="stack" onSubmit=${save}>
+    ${isBehind && html`<p role="status"><strong>It changed while you wrote.</strong> Now: “<${Text} text=${memory.text} />”</p>`}
+    <label>New wording <textarea name="text" rows="3" required value=${draft.text} onInput=${(event) => setDraft({ ...draft, text: event.target.value })}></textarea></label>
+    <label>Reason <input name="reason" value=${draft.reason} onInput=${(event) => setDraft({ ...draft, reason: event.target.value })} /></label>
+    <p class="acts"><button class="first">${isBehind ? `Save mine as version ${memory.version + 1}` : "Save"}</button><button type="button" class="quiet" onClick=${() => setDraft(null)}>${isBehind ? "Keep theirs" : "Cancel"}</button></p>
     ${error && html`<${Failure} error=${error} />`}
-  </details>`;
-}
-
-const counted = (report) =>
-  Object.entries(report)
-    .filter(([, value]) => typeof value === "number" && value > 0)
-    .map(([name, value]) => `${value} ${name.replaceAll("_", " ")}`)
-    .join(", ");
-
-/** Erase in two steps: a dry run says what would go; only then can it be erased. */
-function Forget({ memory, rest, erasing }) {
-  const { repo } = useContext(World);
-  const [sources, setSources] = useState(true);
-  const [report, setReport] = useState(null);
-  const [error, setError] = useState(null);
-  const ask = (dry_run) => post("/forget", { repo }, { memory_ids: [memory.id], sources, dry_run });
-  const look = () => ask(true).then((found) => (setReport(found), setError(null)), setError);
-  const erase = () => {
-    erasing.current = true;
-    const failed = (problem) => ((erasing.current = false), setError(problem));
-    ask(false).then(() => (location.hash = address("memories", { repo, ...rest })), failed);
-  };
-  return html`<details><summary>Forget it</summary>
-    <div class="stack">
-      <label class="check"><input type="checkbox" checked=${sources} onChange=${() => (setSources(!sources), setReport(null))} /> with the messages and steps that it comes from</label>
-      <button onClick=${look}>Show what would go</button>
-      ${report && html`<p role="status">This would erase for good: ${counted(report) || "nothing"}.</p>
-        <button class="danger" onClick=${erase}>Erase for good</button>`}
-    </div>
-    ${error && html`<${Failure} error=${error} />`}
-  </details>`;
+  </form>`;
 }

@@ -1,170 +1,183 @@
-// Overview: what the repository knows, what is not extracted yet, what failed; live.
+// Overview: is the service well; what failed, came in, went out, waits? All repositories at once.
 
-import { get, post } from "../api.js";
-import { Badge, Empty, Failure, html, Loaded, origin, Place, plural, Query, Text, Time, To, useContext, useLoad, useState, World } from "../parts.js";
+import { follow, get, post } from "../api.js";
+import { address, clock, Empty, Failure, html, Icon, Loaded, number, plural, Search, short, span, State, Time, Title, To, useContext, useEffect, useLoad, useRef, useSorted, useState, World } from "../parts.js";
 
-const NEWEST = 6;
-const SHOWN = 20;
-const MOST = 1_000;
-/** States of what is unfinished, what somebody must look at first. */
-const UNFINISHED = {
-  failed: "could not be extracted; open it to see why and to retry",
-  ready: "is extracted; recall knows the facts when it is committed",
-  extracting: "is being extracted",
-  collecting: "collects steps; they are extracted when it is closed",
-};
-const URGENCY = Object.keys(UNFINISHED);
-const JOBS = { waiting: "waits for extraction", running: "is being extracted", dead: "was given up" };
+/** Repositories and failed sessions that are looked into, at most. */
+const MOST_LOOKED = 20;
+/** Repositories whose last words stand under "Just now". */
+const MOST_HEARD = 3;
+const MOST_NEWS = 8;
 
 export function Overview() {
-  const { repo, tick } = useContext(World);
-  const state = useLoad(
-    async (signal) => {
-      const [statistics, newest, sessions, jobs] = await Promise.all([
-        get("/statistics", { repo }, signal),
-        post("/memories/list", { repo }, { limit: NEWEST }, signal),
-        get("/sessions", { repo, unfinished: true, limit: MOST }, signal),
-        get("/jobs", { repo }, signal),
-      ]);
-      return { statistics, newest: newest.items, sessions, jobs };
-    },
-    [repo],
-    tick,
-  );
-  return html`<div><${Loaded} state=${state}>
-    ${({ statistics, newest, sessions, jobs }) => html`
-      <div class="halves">
-        <${Known} ...${{ statistics, newest }} />
-        <${Unextracted} ...${{ sessions, jobs, statistics }} />
-      </div>
-      <${Recently} />
-      <${Sizes} statistics=${statistics} />
-    `}
-  <//></div>
-  <${Repositories} />`;
+  const { repositories, tick, live, since, loadedAt } = useContext(World);
+  const troubled = repositories.filter((record) => record.failed || record.ready);
+  const state = useLoad(async (signal) => (await Promise.all(troubled.slice(0, MOST_LOOKED).map((record) => troubles(record.id, signal)))).flat(), [troubled.map((record) => record.id).join("\n")], tick);
+  const sum = (name) => repositories.reduce((whole, record) => whole + record[name], 0);
+  const text = titled(sum("failed"), sum("ready"), !live && since);
+  return html`
+    <${Title} text=${text}><span class="origin">all repositories${loadedAt && html` · as of ${clock(loadedAt, true)}`}</span><//>
+    <${Loaded} state=${state}>${(found) => html`<${Troubles} found=${found} />`}<//>
+    <${Backlog} />
+    <div class="overview"><${Repositories} /><${News} /></div>`;
 }
 
-function Known({ statistics, newest }) {
-  const { repo } = useContext(World);
-  const { semantic = 0, procedural = 0, episodic = 0 } = statistics.nodes;
-  return html`<section aria-labelledby="known">
-    <h2 id="known">What “${repo}” knows</h2>
-    <p class="lead">
-      <strong>${plural(semantic, "fact")}</strong> and <strong>${plural(procedural, "instruction")}</strong>; replaced facts count too.${" "}
-      ${episodic.toLocaleString("en")} of ${plural(statistics.steps, "step")} ${episodic === 1 ? "is" : "are"} extracted and committed.
-      All steps and ${plural(statistics.messages, "message")} are kept as they were said.
-    </p>
-    ${newest.length
-      ? html`<ul class="rows">
-          ${newest.map((memory) => html`<li key=${memory.id}>
-            <${To} view="memories" params=${{ id: memory.id }}><${Text} text=${memory.text} cut=${200} /><//>
-            <span class="quiet">${memory.sources[0]
-              ? html`${origin(memory.sources[0])}, <${Time} at=${memory.sources[0].at} day /><${Place} source=${memory.sources[0]} />`
-              : "written by hand"}</span>
-          </li>`)}
-        </ul>
-        <p>These are the newest. <${To} view="memories">All memories<//></p>
-        <${Query} view="memories">
-          <label>Memories with the words <input name="words" type="search" required placeholder="such as Ada" /></label><button>Find</button>
-        <//>
-        <${Query} view="recall">
-          <label class="wide">Ask as an agent would <input name="query" type="search" required placeholder="such as: Where does Ada live?" /></label><button>Recall</button>
-        <//>`
-      : html`<${Empty}>Nothing yet. What is said becomes facts and instructions when it is extracted.<//>`}
+function titled(failed, ready, since) {
+  if (since && !failed && !ready) return `All was well at ${clock(since)}.`;
+  if (!failed && !ready) return "All is well.";
+  const parts = [failed && `${plural(failed, "session")} failed`, ready && `${ready} ${ready === 1 ? "waits" : "wait"} for you`].filter(Boolean);
+  return `${parts.join(", ")}. The rest is well.`;
+}
+
+/** What failed or waits for a hand in one repository: sessions with their errors, jobs that were given up. */
+async function troubles(repo, signal) {
+  const [sessions, jobs] = await Promise.all([
+    get("/sessions", { repo, unfinished: true, limit: 1_000 }, signal),
+    get("/jobs", { repo }, signal),
+  ]);
+  const open = sessions.filter(({ state }) => state === "failed" || state === "ready").slice(0, MOST_LOOKED);
+  const looks = await Promise.all(open.map((session) => (session.state === "failed" ? get("/session", { repo, session: session.id }, signal) : session)));
+  const dead = jobs.filter((job) => job.state === "dead" && job.kind !== "embed");
+  return [
+    ...looks.map((session) => ({ repo, id: session.id, kind: session.state, title: session.goal || session.id, error: session.error, steps: session.steps, at: session.updated_at })),
+    ...dead.map((job) => ({ repo, id: job.subject, kind: "dead", title: `${job.kind === "extract" ? "Conversation" : job.kind} ${job.subject}`, error: job.error, job, at: job.due_at })),
+  ];
+}
+
+/** An error without what differs from session to session. */
+export const causeOf = (error) => String(error ?? "unknown").replace(/^extraction of \w+ \S+ failed: /, "").replace(/\s*\(.*\)$/, "");
+
+function Troubles({ found }) {
+  if (!found.length) return null;
+  const causes = Map.groupBy(found.filter(({ kind }) => kind !== "ready"), ({ error }) => causeOf(error));
+  return html`<section class="card" aria-label="What failed and what waits">
+    ${[...causes].toSorted(([, a], [, b]) => b.length - a.length).map(([cause, all]) => html`${all.length > 1 && html`<${Cause} key=${cause} ...${{ cause, all }} />`}
+      ${all.map((one) => html`<${Trouble} key=${`${one.repo} ${one.id}`} one=${one} isAlone=${all.length === 1} />`)}`)}
+    ${found.filter(({ kind }) => kind === "ready").map((one) => html`<${Trouble} key=${`${one.repo} ${one.id}`} one=${one} />`)}
   </section>`;
 }
 
-function Unextracted({ sessions, jobs, statistics }) {
-  const { repo, canWrite } = useContext(World);
-  const [error, setError] = useState(null);
-  const sorted = sessions.toSorted((a, b) => URGENCY.indexOf(a.state) - URGENCY.indexOf(b.state));
-  const untaken = Math.max(0, statistics.messages - statistics.messages_in_sessions);
-  const retry = () => post("/jobs/retry", { repo }, {}).then(() => setError(null), setError);
-  return html`<section aria-labelledby="unextracted">
-    <h2 id="unextracted">What is not extracted or not committed yet</h2>
-    ${!sessions.length && !jobs.length && !untaken && html`<${Empty}>Nothing waits: all that was said is extracted.<//>`}
-    <ul class="rows">
-      ${jobs.map((job) => html`<li key=${`${job.kind} ${job.subject}`}>
-        <span><${Badge} kind=${job.state}>${job.state}<//> ${job.kind === "session"
-          ? html`session <${To} view="sessions" params=${{ session: job.subject }}>${job.subject}<//>`
-          : html`conversation <${To} view="threads" params=${{ thread: job.subject }}>${job.subject}<//>`} ${JOBS[job.state]}</span>
-        <span class="quiet">${job.error ? html`<${Text} text=${job.error} cut=${300} />` : html`due <${Time} at=${job.due_at} />`}</span>
-      </li>`)}
-      ${sorted.slice(0, SHOWN).map((session) => html`<li key=${session.id}>
-        <span><${Badge} kind=${session.state}>${session.state}<//> session${" "}
-          <${To} view="sessions" params=${{ session: session.id }}><${Text} text=${session.goal} cut=${120} /><//>${" "}${UNFINISHED[session.state]}</span>
-        <span class="quiet">${plural(session.steps, "step")}, <${Time} at=${session.updated_at} /></span>
-      </li>`)}
-      ${untaken > 0 && html`<li><span><${To} view="threads">${plural(untaken, "message")} of conversations<//> ${untaken === 1 ? "is" : "are"} in no session:
-        ${" "}recall finds them as they were said, but no facts are extracted from them. <code>remember</code> and <code>feed</code> hand messages to a session.</span></li>`}
-    </ul>
-    ${sessions.length > SHOWN && html`<p>${SHOWN} of ${sessions.length.toLocaleString("en")} unfinished sessions are shown. <${To} view="sessions">All sessions<//></p>`}
-    ${canWrite && jobs.length > 0 && html`<p><button onClick=${retry}>Extract now</button></p>`}
-    ${error && html`<${Failure} error=${error} />`}
-  </section>`;
-}
+const ACTS = { failed: ["retry", "Retry"], dead: ["retry", "Retry"], ready: ["commit", "Commit"] };
 
-/** Numbers of the last minute, and the newest failures. */
-function Recently() {
-  const { lately } = useContext(World);
-  const { messages, steps, memories, erased, recalls, failures } = lately.rates();
-  const rates = { "messages stored": messages, "steps stored": steps, "memories written": memories, erased, recalls, failures };
-  return html`<section aria-labelledby="lately">
-    <h2 id="lately">In the last minute</h2>
-    <${Numbers} numbers=${rates} />
-    ${lately.failures.length
-      ? html`<h3>Failures since the page was opened</h3>
-          <ul class="rows">${lately.failures.map((event) => html`<li key=${event.number}>
-            <span><${Badge} kind="failed">${event.name}<//> <${Text} text=${event.data.error ?? "the extraction failed"} cut=${300} />
-              ${event.data.session_id && html` <${To} view="sessions" params=${{ session: event.data.session_id }}>its session<//>`}</span>
-            <span class="quiet"><${Time} at=${event.at} seconds /></span>
-          </li>`)}</ul>`
-      : html`<p class="quiet">Nothing has failed since the page was opened.</p>`}
-  </section>`;
-}
+const act = (one) =>
+  one.kind === "dead"
+    ? post("/jobs/retry", { repo: one.repo }, one.job.kind === "extract" ? { thread_ids: [one.id] } : {})
+    : post(`/session/${ACTS[one.kind][0]}`, { repo: one.repo, session: one.id });
 
-function Numbers({ numbers }) {
-  return html`<dl class="numbers">
-    ${Object.entries(numbers).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value.toLocaleString("en")}</dd></div>`)}
-  </dl>`;
-}
-
-function Sizes({ statistics }) {
-  const sizes = {
-    messages: statistics.messages,
-    steps: statistics.steps,
-    notes: statistics.notes.notes,
-    "embeddings (vectors)": statistics.vectors,
-    "changes of the graph (revision)": statistics.revision,
-    ...(statistics.checkpoints && { "checkpoints of graphs": statistics.checkpoints }),
-    ...(statistics.items && { "keyed items": statistics.items }),
-    "sessions open in this service": statistics.open_sessions,
-    "operations queued in them": statistics.pending_operations,
-    "extraction jobs waiting": statistics.jobs.waiting,
-    "extraction jobs given up": statistics.jobs.dead,
-    "texts without embedding yet": statistics.index.waiting,
+/** Do *work* by a button that says that it runs, and what went wrong. */
+function Act({ label, work, first = false }) {
+  const [state, setState] = useState({ busy: false, error: null });
+  const run = async () => {
+    setState({ busy: true, error: null });
+    await work().then(() => setState({ busy: false, error: null }), (error) => setState({ busy: false, error }));
   };
-  return html`<section aria-labelledby="sizes">
-    <h2 id="sizes">Sizes and queues</h2>
-    <${Numbers} numbers=${sizes} />
-    ${statistics.index.failing && html`<p class="failure"><strong>index:</strong> ${statistics.index.failing}</p>`}
-    ${statistics.index.advice && html`<p><strong>embedder:</strong> ${statistics.index.advice}</p>`}
-  </section>`;
+  return html`${state.error && html`<${Failure} error=${state.error} />`}<button class=${first ? "first" : ""} disabled=${state.busy} onClick=${run}>${label}${state.busy ? " …" : ""}</button>`;
 }
+
+function Cause({ cause, all }) {
+  const { canWrite } = useContext(World);
+  const retry = async () => {
+    const done = await Promise.allSettled(all.map(act));
+    const failed = done.find(({ status }) => status === "rejected");
+    if (failed) throw failed.reason;
+  };
+  return html`<div class="cause"><span class="failed state"><${Icon} name="failed" /></span><span>One cause: ${short(cause, 160)}</span>
+    ${canWrite && html`<${Act} first label=${all.length === 2 ? "Retry both" : `Retry all ${all.length}`} work=${retry} />`}</div>`;
+}
+
+function Trouble({ one, isAlone }) {
+  const { canWrite } = useContext(World);
+  const kept = one.steps != null && `${plural(one.steps, "step")} ${one.steps === 1 ? "is" : "are"} kept`;
+  const told = one.kind === "ready" ? "extracted; recall knows it once it is committed" : [isAlone && short(causeOf(one.error), 160), kept].filter(Boolean).join(" · ");
+  const view = one.kind === "dead" && one.job.kind === "extract" ? ["threads", { thread: one.id }] : ["sessions", { session: one.id }];
+  return html`<div class="trouble"><${State} kind=${one.kind === "ready" ? "ready" : "failed"} />
+    <${To} view=${view[0]} params=${{ repo: one.repo, ...view[1] }}><span class="strong">${short(one.title, 120)}</span><br /><span class="origin">${told}<span class="where"> · ${one.repo}, <${Time} at=${one.at} age /></span></span><//>
+    <span class="soft cut-line">${one.repo}</span><span class="soft num"><${Time} at=${one.at} age /></span>
+    <span>${canWrite && html`<${Act} label=${ACTS[one.kind][1]} work=${() => act(one)} first=${isAlone} />`}</span></div>`;
+}
+
+/** Messages whose extraction waits, in all repositories, the oldest, and how long it will take. */
+function Backlog() {
+  const { repositories, tick } = useContext(World);
+  const busy = repositories.filter((record) => record.waiting).slice(0, MOST_LOOKED).map((record) => record.id);
+  const state = useLoad(async (signal) => {
+    const looks = await Promise.all(busy.map((repo) => Promise.all([get("/jobs", { repo }, signal), get("/statistics", { repo }, signal)])));
+    const due = looks.flatMap(([jobs]) => jobs.filter((job) => job.kind !== "embed" && job.state !== "dead").map((job) => Date.parse(job.due_at)));
+    const waiting = looks.reduce((sum, [, found]) => sum + Math.max(0, found.messages - found.messages_in_sessions), 0);
+    return { jobs: due.length, waiting, oldest: Math.min(...due) };
+  }, [busy.join("\n")], tick);
+  const seen = useRef([]);
+  const found = state.value;
+  if (!found?.jobs || !busy.length) return null;
+  seen.current = [...seen.current.filter(({ at }) => at > Date.now() - 60_000), { at: Date.now(), waiting: found.waiting }];
+  const [first] = seen.current;
+  const rate = (first.waiting - found.waiting) / Math.max(1, (Date.now() - first.at) / 1_000);
+  const late_s = (Date.now() - found.oldest) / 1_000;
+  return html`<section class="card banner" aria-label="Backlog"><${State} kind="waiting" word="" />
+    <p><strong>${found.waiting ? `${plural(found.waiting, "message")} ${found.waiting === 1 ? "waits" : "wait"}` : `${plural(found.jobs, "conversation")} ${found.jobs === 1 ? "is" : "are"} being extracted`}</strong>${late_s > 1 ? `, the oldest for ${span(late_s)}` : ", until nothing more is said for a moment"}${rate > 0 ? `; ${number(Math.round(rate * 10) / 10)} a second, done in about ${span(found.waiting / rate)}` : ""}.</p></section>`;
+}
+
+const COLUMNS = {
+  id: (record) => record.id, failed: (record) => record.failed, ready: (record) => record.ready, waiting: (record) => record.waiting,
+  facts: (record) => record.nodes.semantic ?? 0, changed: (record) => Date.parse(record.changed_at ?? 0),
+};
 
 function Repositories() {
-  const { tick } = useContext(World);
-  const state = useLoad((signal) => get("/repositories", {}, signal), [], tick);
-  return html`<section aria-labelledby="repositories">
-    <h2 id="repositories">Repositories</h2>
-    <${Loaded} state=${state}>
-      ${(records) => html`<div class="scroll" tabindex="0" role="region" aria-labelledby="repositories"><table>
-        <thead><tr><th scope="col">Name</th><th scope="col">Facts</th><th scope="col" class="second">Instructions</th><th scope="col" class="second">Conversations</th><th scope="col" class="second">Sessions</th><th scope="col">Changed</th></tr></thead>
-        <tbody>${records.map((record) => html`<tr key=${record.id}>
-          <th scope="row"><${To} view="overview" params=${{ repo: record.id }}>${record.id}<//></th>
-          ${[record.nodes.semantic || 0, record.nodes.procedural || 0, record.threads, record.sessions].map((count, column) => html`<td class=${column ? "second" : ""}>${count.toLocaleString("en")}</td>`)}<td><${Time} at=${record.changed_at} /></td>
-        </tr>`)}</tbody>
-      </table></div>`}
-    <//>
+  const { repositories } = useContext(World);
+  const [words, setWords] = useState("");
+  const found = repositories.filter((record) => record.id.toLowerCase().includes(words.toLowerCase())).toSorted((a, b) => b.ready - a.ready || Date.parse(b.changed_at ?? 0) - Date.parse(a.changed_at ?? 0));
+  const [sorted, head] = useSorted(found, COLUMNS, "failed");
+  return html`<section class="card" aria-labelledby="repositories">
+    <header><h2 id="repositories">Repositories <span class="origin">${repositories.length}</span></h2><${Search} label="Filter" value=${words} onInput=${setWords} /></header>
+    <table><thead><tr>${head("id", "Name")}${head("failed", "Failed", "num")}${head("ready", "To commit", "num")}${head("waiting", "Waiting", "num second")}${head("facts", "Facts", "num second")}${head("changed", "Last write", "num")}</tr></thead>
+      <tbody>${sorted.slice(0, 200).map((record) => html`<tr key=${record.id}>
+        <th scope="row"><a class="row-link" href=${address("sessions", { repo: record.id })}>${record.id}</a></th>
+        <td class="num">${record.failed ? html`<${State} kind="failed" word=${record.failed} />` : html`<span class="soft">0</span>`}</td>
+        <td class="num">${record.ready ? html`<${State} kind="ready" word=${record.ready} />` : html`<span class="soft">0</span>`}</td>
+        <td class="num second">${record.waiting ? html`<${State} kind="waiting" word=${record.waiting} />` : html`<span class="soft">0</span>`}</td>
+        <td class="num second">${number(COLUMNS.facts(record))}</td><td class="num soft"><${Time} at=${record.changed_at} age /></td>
+      </tr>`)}</tbody></table>
+    ${!sorted.length && html`<${Empty}>No repository has this in its name.<//>`}
   </section>`;
+}
+
+/** The last words of the repositories that changed last, and recalls of all since the page was opened. */
+function News() {
+  const { repositories, tick, live, since } = useContext(World);
+  const [recalls, setRecalls] = useState([]);
+  const heard = repositories.filter((record) => record.threads).toSorted((a, b) => Date.parse(b.changed_at ?? 0) - Date.parse(a.changed_at ?? 0)).slice(0, MOST_HEARD).map((record) => record.id);
+  useEffect(() => {
+    const abort = new AbortController();
+    const happened = ({ name, data }) => {
+      if (name.startsWith("Recall")) setRecalls((old) => [{ ...data, isOut: true }, ...old].slice(0, MOST_NEWS));
+    };
+    follow(null, abort.signal, happened, () => {}).catch(() => {});
+    return () => abort.abort();
+  }, []);
+  const state = useLoad(async (signal) => (await Promise.all(heard.map((repo) => lastSaid(repo, signal)))).flat(), [heard.join("\n")], tick);
+  const news = [...recalls, ...(state.value ?? [])].toSorted((a, b) => Date.parse(b.at) - Date.parse(a.at)).slice(0, MOST_NEWS);
+  return html`<section class="card" aria-labelledby="news">
+    <header><h2 id="news">${live || !since ? "Just now" : "Last seen"}</h2><span class="origin state"><${Icon} name="in" /> in <span class="running state"><${Icon} name="out" /></span> out</span></header>
+    ${news.length ? html`<ul class="rows">${news.map((one) => html`<li key=${`${one.repo_id} ${one.at} ${one.seq ?? one.query}`}>
+      <${To} view=${one.isOut ? "recall" : "threads"} class="row" params=${one.isOut ? { repo: one.repo_id, query: one.query } : { repo: one.repo_id, thread: one.thread_id, message: one.id }}>
+        <span class="cut-line"><span class=${one.isOut ? "running" : "soft"}><${Icon} name=${one.isOut ? "out" : "in"} /></span> <span class="hidden">${one.isOut ? "out" : "in"} </span>${short(one.isOut ? one.query : one.content, 70)}</span>
+        <span class="origin"><${Time} at=${one.at} age /></span>
+        <span class="origin under">${one.isOut ? outcome(one) : one.actor || one.role} · ${one.repo_id}</span><//></li>`)}</ul>`
+      : html`<${Empty}>Nothing came in or went out yet.<//>`}
+  </section>`;
+}
+
+function outcome({ error, result_count, duration_s }) {
+  if (error) return html`<${State} kind="failed" word=${short(error, 60)} />`;
+  return result_count ? `${plural(result_count, "line")}, ${Math.round(1_000 * duration_s)} ms` : html`<span class="waiting state"><${Icon} name="none" /> nothing found</span>`;
+}
+
+/** The newest messages of the thread that was written to last. */
+async function lastSaid(repo, signal) {
+  const threads = await get("/conversations", { repo }, signal);
+  const [last] = threads.filter((thread) => thread.messages).toSorted((a, b) => Date.parse(b.last_at ?? 0) - Date.parse(a.last_at ?? 0));
+  if (!last) return [];
+  const from_seq = Math.max(0, last.next_seq - 4);
+  const { items } = await get("/conversation/messages", { repo, thread: last.thread_id, from_seq, limit: 4 }, signal);
+  return items.map((message) => ({ ...message, repo_id: repo, at: message.recorded_at, content: typeof message.content === "string" ? message.content : JSON.stringify(message.content) }));
 }

@@ -1,11 +1,10 @@
-// Recall: a question, its candidates with the reasons for their scores, sources, and the trace.
+// Recall: what does the model read, why, what is missing?
 
-import { get, post } from "../api.js";
-import { Badge, Bar, Empty, html, KINDS, Loaded, plural, Query, Sources, Text, Time, To, useContext, useLoad, useState, World } from "../parts.js";
+import { post } from "../api.js";
+import { address, Copy, Empty, html, Icon, KINDS, Loaded, number, plural, Search, short, Sources, Text, Time, Title, To, useContext, useLoad, useMedia, useState, World } from "../parts.js";
 
-const MODES = { "": "chosen by the question", semantic: "facts", procedural: "instructions", episodic: "steps", mixed: "mixed" };
+const MODES = { "": "any kind", semantic: "facts", procedural: "instructions", episodic: "steps", mixed: "mixed" };
 const CHOOSERS = { caller: "you", embedded: "the built-in rules", model: "the model" };
-const PHASES = { initial: "found directly", multi_hop: "over the graph, hop", refinement: "by another look" };
 /** Signals by their names in the library, grouped as there: what the bar says, and what it means. */
 const SIGNALS = {
   words: {
@@ -19,15 +18,13 @@ const SIGNALS = {
     restated: ["extracted fact", "a fact that was extracted from it matches better than it does itself"],
     attribute: ["attribute", "it tells the attribute that the question asks for: a job, a home, a rent"],
   },
-  who: {
+  "who, when": {
     speaker: ["speaker", "the question names who says it"],
     "not the agent": ["not the agent", "somebody else than the agent wrote it"],
     "first person": ["first person", "it says “I”, “my” or “we”"],
     asks: ["asks", "it is a question itself"],
     name: ["name", "the question asks who, and it has a name"],
     another: ["another person", "it begins with somebody whom the question does not ask about"],
-  },
-  "when and where": {
     date: ["date", "it names a day, month, year or time"],
     "where: place": ["where: place", "the question asks where, and it names a place"],
     "how long: number": ["how long: number", "the question asks how long, and it has a number or a time"],
@@ -36,189 +33,162 @@ const SIGNALS = {
   },
 };
 const MEANINGS = Object.fromEntries(Object.values(SIGNALS).flatMap(Object.entries));
-const GROUP_WORDS = {
-  words: "what its words add", meaning: "what its meaning adds",
-  who: "what its speaker adds", "when and where": "what its time, place and form add",
-};
-/** The other parts of a score, and what each means. */
-const FACTORS = {
-  relevance: "sum of the reasons, on the scale that facts, instructions and steps share",
-  recency: "how new it is",
-  frequency: "how often it was recalled",
-  reward: "how well the step behind it served its goal",
-  penalty: "what validation found wrong with it; it lowers the score",
-  "weight of its kind": "how much the kind of memory that is wanted favours its kind",
-};
-const KIND_WORDS = { step: "raw text, as it was said or seen", fact: "extracted from steps", instruction: "how to act, extracted from steps" };
-const TIMES = {
-  read: "read what is new in the store", plan: "ask the model what to look for", items: "look through keyed items", embed: "make the embedding of the question",
-  score: "compare with every text", load: "load the best", expand: "follow the graph", refine: "ask the model for another look",
-  sources: "find the sources", reason: "put it into words; nothing without a model",
-};
+const GROUPS = { words: "Words", meaning: "Meaning", "who, when": "Who, when" };
+/** The other parts of a score. */
+const FACTORS = { relevance: "sum of the reasons, on one scale for all kinds", recency: "how new it is", frequency: "how often it was recalled", reward: "how well the step behind it served its goal", penalty: "what validation found wrong with it", mode_weight: "how much the wanted kind favours its kind" };
 
 export function Recall({ params }) {
+  const { repo } = useContext(World);
+  const sent = (event) => {
+    event.preventDefault();
+    const given = Object.fromEntries(new FormData(event.target));
+    location.hash = address("recall", { repo, ...given, k: given.k === "10" ? "" : given.k });
+  };
+  const again = (event) => params.query && event.target.form.requestSubmit();
   return html`
-    <${Query} view="recall" params=${params}>
-      <label class="wide">Question <input name="query" type="search" required defaultValue=${params.query} placeholder="such as: Where does Ada live?" /></label>
-      <label>Prefer <select name="mode">
-        ${Object.entries(MODES).map(([value, label]) => html`<option value=${value} defaultSelected=${value === (params.mode || "")}>${label}</option>`)}
-      </select></label>
-      <label>At most <input name="k" type="number" min="1" max="100" defaultValue=${params.k || 10} /></label>
-      <label>Said by <input name="actor" defaultValue=${params.actor} /></label>
-      <label>Conversation <input name="thread" defaultValue=${params.thread} /></label>
-      <button>Recall</button>
-    <//>
+    <${Title} text=${params.query ? `Recall: ${short(params.query, 60)}` : "Recall"} hidden />
+    <form key=${JSON.stringify(params)} class="ask" onSubmit=${sent}>
+      <${Search} label="Question" name="query" required defaultValue=${params.query} large />
+      <button class="first">Recall</button>
+      <div class="chips">
+        <label class="chip">at most <input name="k" type="number" min="1" max="100" defaultValue=${params.k || 10} onChange=${again} /></label>
+        <label class="chip ${params.actor ? "on" : ""}">said by <input name="actor" placeholder="anyone" defaultValue=${params.actor} onChange=${again} /></label>
+        <label class="chip ${params.thread ? "on" : ""}">thread <input name="thread" placeholder="any" defaultValue=${params.thread} onChange=${again} /></label>
+        <label class="chip ${params.mode ? "on" : ""}">prefer <select name="mode" onChange=${again}>${Object.entries(MODES).map(([value, label]) => html`<option value=${value} selected=${value === (params.mode || "")}>${label}</option>`)}</select></label>
+        <label class="chip ${params.until ? "on" : ""}">said until <input name="until" type="date" defaultValue=${params.until} onChange=${again} /></label>
+      </div>
+    </form>
     ${params.query
       ? html`<${Answer} key=${JSON.stringify(params)} params=${params} />`
-      : html`<${Empty}>Ask what an agent would ask: the page shows what is found, why it is found, and who said it.<//>`}
+      : html`<section class="card"><${Empty}><strong>Ask what an agent would ask.</strong> The page shows the lines that its model reads, why each was found, and who said it.<//></section>`}
   `;
 }
 
+const asked = ({ query, k, mode, actor, thread, until }) => ({
+  query, k: Number(k || 10), explain: true,
+  ...(mode && { mode }), ...(actor && { actor }), ...(thread && { thread_id: thread }),
+  ...(until && { until: new Date(`${until}T23:59:59.999`).toISOString() }),
+});
+
 function Answer({ params }) {
   const { repo } = useContext(World);
-  const body = {
-    query: params.query,
-    k: Number(params.k || 10),
-    mode: params.mode || undefined,
-    actor: params.actor || undefined,
-    thread_id: params.thread || undefined,
-    explain: true,
-  };
-  const state = useLoad((signal) => post("/recall", { repo }, body, signal), []);
-  return html`<${Loaded} state=${state}>
-    ${(found) => html`
-      <div class="split answer">
-        <section aria-labelledby="found">
-          <h2 id="found">${found.candidates.length ? `Found: ${found.candidates.length}` : "Nothing found"}</h2>
-          ${found.candidates.length > 0 && html`<p class="quiet">${tokens(sum(found.trace.tokens))} as lines for a prompt. A smaller budget keeps the best.</p>`}
-          ${["semantic", "procedural", "episodic"].map((kind) => found.answer?.[kind] && html`<p class="lead" key=${kind}><${Text} text=${found.answer[kind]} /></p>`)}
-          ${!found.candidates.length && html`<${Empty}>${found.trace.abstained
-            ? "The question reads as no language, and no stored text has a word of it, so nothing is offered."
-            : "No memory matches."}<//>`}
-          <ol class="candidates">
-            ${found.candidates.map((candidate, index) => html`<${Candidate} key=${candidate.node.id} ...${{ candidate, index, costs: found.trace.tokens, most: strongest(found.candidates), numbers: numbered(found.candidates) }} />`)}
-          </ol>
-        </section>
-        <${Trace} found=${found} />
-      </div>
-    `}
-  <//>`;
+  const state = useLoad((signal) => post("/recall", { repo }, asked(params), signal), []);
+  return html`<${Loaded} state=${state}>${(found) => html`<${Found} ...${{ found, params }} />`}<//>`;
 }
 
 const said = (node) =>
   node.proposition ?? [node.condition, node.instruction, node.observation, node.action].filter(Boolean).join("\n");
+const sum = (numbers) => numbers.reduce((whole, one) => whole + one, 0);
+const at = ({ sources, node }) => sources[0]?.at ?? node.created_at;
 
-const numbered = (candidates) => new Map(candidates.map(({ node }, index) => [node.id, index + 1]));
-const sum = (numbers) => numbers.reduce((whole, number) => whole + number, 0);
-const tokens = (count) => plural(count, "token");
+/** What each group of reasons adds. */
+const grouped = (why) => Object.fromEntries(Object.entries(SIGNALS).map(([group, names]) => [group, sum(Object.keys(names).map((name) => why?.signals[name] ?? 0))]));
 
-/** The strongest group of reasons of all candidates: what every bar is drawn beside. */
-const strongest = (candidates) =>
-  Math.max(1e-6, ...candidates.flatMap(({ why }) => grouped(why).map(([, , value]) => Math.abs(value))));
+function Found({ found, params }) {
+  const { candidates, trace } = found;
+  const [chosen, setChosen] = useState(0);
+  const [byTime, setByTime] = useState(false);
+  const ends = candidates.map((_, index) => sum(trace.tokens.slice(0, index + 1)));
+  const [lines, setLines] = useState(candidates.length);
+  const most = Math.max(1e-6, ...candidates.flatMap(({ why }) => Object.values(grouped(why)).map(Math.abs)));
+  const places = new Map(candidates.map(({ node }, index) => [node.id, index + 1]));
+  const order = candidates.map((_, index) => index);
+  const timed = (index) => Date.parse(at(candidates[index]) ?? 0);
+  const kept = order.slice(0, lines);
+  const shown = byTime ? [...kept.toSorted((a, b) => timed(a) - timed(b)), ...order.slice(lines)] : order;
+  const seconds = sum(Object.values(trace.seconds));
+  const looked = sum(Object.entries(trace.found).filter(([phase]) => phase.startsWith("initial")).map(([, count]) => count));
+  return html`
+    <p class="origin facts-line">${`${(1_000 * seconds).toFixed(0)} ms`} · ${number(looked)} looked at · ${trace.model_calls ? plural(trace.model_calls, "model call") : "no model asked"}${trace.degraded.length ? html` · <span class="failed">done without ${trace.degraded.join(", ")}</span>` : ""}</p>
+    <div class="sides wide">
+      <section class="card" aria-labelledby="prompt">
+        <header><h2 id="prompt">Prompt text <span class="origin">as the model reads it</span></h2>
+          ${candidates.length > 0 && html`<div class="chips"><span class="switch"><button aria-pressed=${byTime ? "false" : "true"} onClick=${() => setByTime(false)}>Best first</button><button aria-pressed=${byTime ? "true" : "false"} onClick=${() => setByTime(true)}>By time</button></span>
+            <${Copy} text=${() => shown.slice(0, lines).map((index) => lineOf(candidates[index], index)).join("\n")} /></div>`}</header>
+        ${["semantic", "procedural", "episodic"].map((kind) => found.answer?.[kind] && html`<p class="body lead" key=${kind}><${Text} text=${found.answer[kind]} /></p>`)}
+        ${!candidates.length && html`<${Empty}><span class="waiting state"><${Icon} name="none" /> <strong>Nothing found.</strong></span> ${trace.abstained
+          ? "The question reads as no language, and no stored text has a word of it, so nothing is offered."
+          : "No memory matches."}<//>`}
+        ${candidates.length > 0 && html`<${Budget} ...${{ ends, lines }} onLines=${setLines} />
+          <div class="line origin heads" aria-hidden="true"><span></span><span>Line</span>${Object.values(GROUPS).map((name) => html`<span class="second">${name}</span>`)}<span class="num">Tokens</span></div>
+          <ol class="rows lines">${shown.map((index, place) => html`
+            ${place === lines && html`<li key="cut" class="cut origin">Cut at ${number(ends[lines - 1] ?? 0)} tokens. The ${candidates.length - lines === 1 ? "line" : `${candidates.length - lines} lines`} below ${candidates.length - lines === 1 ? "is" : "are"} not sent.</li>`}
+            <li key=${candidates[index].node.id} class=${place >= lines ? "unsent" : ""}><${Line} candidate=${candidates[index]} ...${{ index, most, places, tokens: trace.tokens[index] }} isChosen=${index === chosen} onChoose=${() => setChosen(index)} /></li>`)}</ol>`}
+      </section>
+      <div>
+        ${candidates[chosen] && html`<${Why} key=${chosen} candidate=${candidates[chosen]} ...${{ index: chosen, most, places, candidates }} />`}
+        <${How} found=${found} />
+      </div>
+    </div>`;
+}
 
-/** Groups of reasons that count: the name, the signals in it, and their sum. */
-const grouped = (why) =>
-  Object.entries(SIGNALS)
-    .map(([group, names]) => [group, Object.keys(names).filter((name) => why?.signals[name])])
-    .filter(([, names]) => names.length)
-    .map(([group, names]) => [group, names, sum(names.map((name) => why.signals[name]))]);
+const lineOf = (candidate, index) => {
+  const when = at(candidate)?.slice(0, 10);
+  return `[${index + 1}] ${said(candidate.node)} (${[when, candidate.sources[0]?.actor].filter(Boolean).join(", ")})`;
+};
 
-function Candidate({ candidate, index, costs, most, numbers }) {
+/** The slider snaps to line ends. */
+function Budget({ ends, lines, onLines }) {
+  const all = ends.at(-1);
+  const tokens = ends[lines - 1] ?? 0;
+  const snap = (value) => onLines(Math.max(1, ends.filter((end) => end <= value).length));
+  const pressed = (event) => {
+    const by = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    onLines(Math.min(ends.length, Math.max(1, lines + by)));
+  };
+  return html`<div class="body budget"><label for="budget" class="strong">Budget</label>
+    <span class="slide"><svg width="100%" height="8" aria-hidden="true">${ends.map((end) => html`<rect class="tick" x=${`${(100 * end) / all}%`} width="1" height="8" />`)}</svg>
+    <input id="budget" type="range" min="0" max=${all} value=${tokens} aria-valuetext=${`${tokens} of ${all} tokens, ${lines} of ${ends.length} lines`} onInput=${(event) => snap(Number(event.target.value))} onKeyDown=${pressed} /></span>
+    <span><strong>${number(tokens)}</strong> <span class="soft">of ${number(all)} tokens · ${lines} of ${plural(ends.length, "line")}</span></span></div>`;
+}
+
+/** A bar on the scale of all candidates; what is negative goes left, grey. */
+function Bar({ value, most, width = 38 }) {
+  const zero = width * 0.25;
+  const length = (Math.abs(value) / most) * (value < 0 ? zero : width - zero);
+  return html`<svg class="bars" width=${width} height="8" aria-hidden="true"><rect class="track" x=${zero} width=${width - zero} height="8" rx="1" /><rect class=${value < 0 ? "bar less" : "bar"} x=${value < 0 ? zero - length : zero} width=${Math.max(value ? 1 : 0, length)} height="8" rx="1" /></svg>`;
+}
+
+function Line({ candidate, index, most, places, tokens, isChosen, onChoose }) {
+  const isWide = useMedia("(min-width: 900px)");
+  const groups = grouped(candidate.why);
+  const text = html`<${Text} text=${said(candidate.node)} cut=${700} />`;
+  const newer = places.get(candidate.outdated_by);
+  return html`<div class="line ${isChosen ? "chosen" : ""}">
+    <button class="plain soft pick" aria-pressed=${isChosen ? "true" : "false"} aria-label=${`Why line ${index + 1}`} onClick=${onChoose}>[${index + 1}]</button>
+    <div onClick=${onChoose}>${candidate.outdated_by ? html`<s>${text}</s>` : text}
+      ${" "}<span class="soft">(<${Time} at=${at(candidate)} day />${candidate.valid_to && html`, until <${Time} at=${candidate.valid_to} day />`}${candidate.sources[0]?.actor && candidate.sources[0].actor !== "hand" && html`, ${candidate.sources[0].actor}`}${newer ? `; see [${newer}]` : ""})</span>
+      ${isChosen && !isWide && html`<${Reasons} ...${{ groups, most }} />`}</div>
+    ${isWide && Object.keys(GROUPS).map((group) => html`<span title=${groups[group].toFixed(2)}><${Bar} value=${groups[group]} most=${most} /><span class="hidden">${GROUPS[group]} ${groups[group].toFixed(2)}</span></span>`)}
+    <span class="soft num">${tokens}</span></div>`;
+}
+
+const Reasons = ({ groups, most }) => html`<dl class="reasons">${Object.entries(GROUPS).map(([group, name]) => html`<dt>${name}</dt><dd><${Bar} value=${groups[group]} most=${most} width=${150} /></dd><dd class="num">${groups[group].toFixed(2)}</dd>`)}</dl>`;
+
+function Why({ candidate, index, most, places, candidates }) {
   const { node, why, sources } = candidate;
-  const messages = new Map(sources.filter((source) => source.message_id).map((source) => [source.message_id, source]));
   const isMemory = node.type === "semantic" || node.type === "procedural";
-  const newer = numbers.get(candidate.outdated_by);
-  const shown = html`<${Text} text=${said(node)} />`;
-  const text = candidate.outdated_by ? html`<s>${shown}</s>` : shown;
-  return html`<li class="panel">
-    <p class="lead">${index + 1}. ${isMemory ? html`<${To} view="memories" params=${{ id: node.id }}>${text}<//>` : text}</p>
-    <p><${Badge} kind=${node.type}>${KINDS[node.type] || node.type}<//>
-      ${candidate.valid_to && html` <${Badge} kind="gone">ended<//> <${Time} at=${candidate.valid_to} day />${newer ? `, see ${newer}` : ""}`}
-      <span class="quiet"> ${candidate.hop ? `found over the graph, hop ${candidate.hop}` : "found directly"}; ${tokens(costs[index])}${index ? `, ${tokens(sum(costs.slice(0, index + 1)))} with those above` : ""}</span></p>
-    <${Bar} label="score" value=${candidate.score} />
-    ${why && html`<details open=${index === 0}><summary>Why this score</summary>
-      <${Bar} label="relevance" value=${candidate.relevance} />
-      ${grouped(why).map(([group, names, value]) => html`
-        <${Bar} key=${group} label=${group} value=${value} most=${most} />
-        ${names.map((name) => html`<${Bar} key=${name} label=${`· ${MEANINGS[name][0]}`} value=${why.signals[name]} most=${most} />`)}`)}
-      <${Bar} label="recency" value=${why.recency} />
-      <${Bar} label="frequency" value=${why.frequency} />
-      <${Bar} label="reward" value=${why.reward} />
-      <${Bar} label="penalty" value=${why.penalty} />
-      <${Bar} label="weight of its kind" value=${why.mode_weight} />
-      <p class="quiet">Reasons are drawn beside the strongest of all candidates, and their parts (·) below them. They add up to the relevance; the other bars turn it into the score. “What the words mean” has each.</p>
-      ${why.via && html`<p class="quiet">Found through ${why.via}.</p>`}
-    </details>`}
-    <details open=${index === 0}><summary>Where it comes from (${sources.length})</summary>
-      <${Sources} sources=${sources} />
-      ${[...messages.values()].slice(0, 3).map((source) => html`<${Around} key=${source.message_id} source=${source} />`)}
-    </details>
-  </li>`;
+  const signals = Object.entries(why?.signals ?? {});
+  const newer = places.get(candidate.outdated_by);
+  const replaced = candidates.findIndex((one) => one.outdated_by === node.id);
+  return html`<section class="card" aria-labelledby="why"><header><h2 id="why">Why line ${index + 1}</h2><span class="origin">${KINDS[node.type] ?? node.type}, score ${candidate.score.toFixed(2)}</span></header>
+    ${why && html`<div class="body"><${Reasons} groups=${grouped(why)} most=${most} />
+      <details><summary class="origin">${plural(signals.length, "single signal")}</summary><dl class="signals origin">
+        ${signals.map(([name, value]) => html`<dt title=${MEANINGS[name]?.[1]}>${MEANINGS[name]?.[0] ?? name}</dt><dd class="num">${value.toFixed(2)}</dd><dd class="means">${MEANINGS[name]?.[1]}</dd>`)}
+        ${Object.entries(FACTORS).map(([name, meaning]) => html`<dt>${name.replace("_", " ")}</dt><dd class="num">${(name === "relevance" ? candidate.relevance : why[name]).toFixed(2)}</dd><dd class="means">${meaning}</dd>`)}
+      </dl></details></div>`}
+    <div class="body"><${Sources} sources=${sources.slice(0, 3)} />
+      ${newer && html`<p><span class="running"><${Icon} name="to" /></span> replaced by [${newer}]</p>`}
+      ${replaced >= 0 && html`<p><span class="running"><${Icon} name="to" /></span> replaced [${replaced + 1}], “${short(said(candidates[replaced].node), 60)}”</p>`}
+      ${why?.via && html`<p class="soft">Found through ${why.via}${candidate.hop ? `, hop ${candidate.hop}` : ""}.</p>`}
+      ${isMemory && html`<${To} view="memories" params=${{ id: node.id }}>Open memory<//>`}</div></section>`;
 }
 
-/** The messages before and after a source, in their conversation. */
-function Around({ source }) {
-  const [open, setOpen] = useState(false);
-  if (!open) return html`<p><button class="plain" onClick=${() => setOpen(true)}>Show what was said around it</button></p>`;
-  return html`<${Messages} source=${source} />`;
-}
-
-function Messages({ source }) {
-  const { repo } = useContext(World);
-  const where = { repo, id: source.message_id, session_id: source.thread_id, before: 3, after: 3 };
-  const state = useLoad((signal) => get("/view", where, signal), []);
-  return html`<${Loaded} state=${state}>
-    ${(view) => html`<ol class="talk">
-      ${[...view.before, view.target, ...view.after].map((message) => html`<li key=${message.message_id} class=${message === view.target ? "chosen" : ""}>
-        <span class="who">${message.actor || message.kind}</span> <${Text} text=${message.text} cut=${600} />
-      </li>`)}
-    </ol>`}
-  <//>`;
-}
-
-function Trace({ found }) {
-  const { trace } = found;
-  const phases = Object.entries(trace.seconds);
-  const total = sum(phases.map(([, seconds]) => seconds));
-  let passed = 0;
-  const rows = phases.map(([name, seconds]) => {
-    const left = total ? (100 * passed) / total : 0;
-    passed += seconds;
-    return { name, seconds, left, width: total ? Math.max(0.5, (100 * seconds) / total) : 0 };
-  });
-  return html`<section class="panel" aria-labelledby="trace">
-    <h2 id="trace">How it was found</h2>
-    <dl class="facts">
-      <dt>Kind of memory wanted</dt><dd>${MODES[trace.mode] || trace.mode}, chosen by ${CHOOSERS[trace.mode_chosen_by] || trace.mode_chosen_by}</dd>
-      <dt>Tags of the chat model</dt><dd>${trace.tags.join(", ") || "none"}</dd>
-      <dt>Candidates</dt><dd>${Object.entries(trace.found).map(([phase, count]) => `${count.toLocaleString("en")} ${phase.replace(/^\w+/, (name) => PHASES[name] ?? name)}`).join(", ") || "none"}</dd>
-      <dt>Confidence</dt><dd>${(100 * found.confidence).toFixed(0)} % that the answer is among them</dd>
-      <dt>Model calls</dt><dd>${trace.model_calls}</dd>
-      ${trace.degraded.length > 0 && html`<dt>Done without</dt><dd class="failure">${trace.degraded.join(", ")}</dd>`}
-    </dl>
-    <h3>Time: ${(1_000 * total).toFixed(1)} ms</h3>
-    <div class="waterfall">
-      ${rows.map((row) => html`<div class="bar" key=${row.name}>
-        <span>${row.name}</span>
-        <span class="track" aria-hidden="true"><span class="fill" style=${{ marginLeft: `${Math.min(99.5, row.left)}%`, width: `${row.width}%` }} /></span>
-        <span class="number">${(1_000 * row.seconds).toFixed(1)} ms</span>
-      </div>`)}
-    </div>
-    <h2>What the words mean</h2>
-    <dl class="facts terms">${terms(found).map(([term, meaning]) => html`<div key=${term}><dt>${term}</dt> <dd>${meaning}</dd></div>`)}</dl>
-  </section>`;
-}
-
-/** What is shown under a name that is not plain: kinds, reasons, factors and phases, with their meanings. */
-function terms({ candidates, trace }) {
-  const kinds = new Set(candidates.map(({ node }) => KINDS[node.type]));
-  const groups = new Set(candidates.flatMap(({ why }) => grouped(why).map(([group]) => group)));
-  const signals = new Set(candidates.flatMap(({ why }) => Object.keys(why?.signals ?? {})));
-  return [
-    ...Object.entries(KIND_WORDS).filter(([kind]) => kinds.has(kind)),
-    ...Object.entries(GROUP_WORDS).filter(([group]) => groups.has(group)),
-    ...Object.entries(MEANINGS).filter(([name]) => signals.has(name)).map(([, [label, meaning]]) => [`· ${label}`, meaning]),
-    ...Object.entries(FACTORS).filter(() => candidates.length),
-    ...Object.entries(TIMES).filter(([phase]) => phase in trace.seconds),
-  ];
+/** How it was found: its phases on one line, and what was chosen by whom. */
+function How({ found: { trace, confidence } }) {
+  return html`<section class="card" aria-label="How it was found"><details class="body"><summary>How it was found</summary>
+    <p class="origin">${Object.entries(trace.seconds).map(([name, seconds]) => `${name} ${(1_000 * seconds).toFixed(1)} ms`).join(" → ")}</p>
+    <p class="origin">kind wanted: ${MODES[trace.mode] ?? trace.mode}, chosen by ${CHOOSERS[trace.mode_chosen_by] ?? trace.mode_chosen_by}; ${Object.entries(trace.found).map(([phase, count]) => `${phase.replaceAll("_", " ")} ${number(count)}`).join(", ") || "no candidates"}; ${(100 * confidence).toFixed(0)} % sure that the answer is among them${trace.tags.length ? `; looked for ${trace.tags.join(", ")}` : ""}</p></details></section>`;
 }

@@ -1,9 +1,11 @@
-// Sessions: where each stands in its state machine, its steps, and what waits for a commit.
+// Sessions: which failed, why, and again; what each collected, and what came of it.
 
 import { get, post } from "../api.js";
-import { Badge, Empty, Failure, html, KINDS, Loaded, plural, Text, Time, To, useContext, useEffect, useLoad, useRef, useState, useSteady, World } from "../parts.js";
+import { address, Empty, Failure, html, Icon, KINDS, Loaded, Name, number, plural, Search, short, State, Text, Time, Title, To, useContext, useEffect, useLoad, useRef, useState, useSteady, World } from "../parts.js";
+import { causeOf } from "./overview.js";
 
 const PAGE = 100;
+const LISTED = 50;
 
 /** The states, what each means, and the transitions out of it. */
 const MACHINE = {
@@ -13,44 +15,73 @@ const MACHINE = {
   ready: ["facts are extracted and wait for a commit", [["commit", "idle"], ["commit_failed", "ready"], ["discard", "idle"]]],
   failed: ["extraction failed; the steps are kept for a retry", [["commit", "extracting"], ["discard", "idle"]]],
 };
-const UNFINISHED_NOTE = {
-  collecting: "These steps are not extracted yet: the episode is still open.",
-  extracting: "These steps are being extracted now.",
-  ready: "These steps are extracted, but not committed: recall does not know the facts below yet.",
-  failed: "These steps could not be extracted. Retry, or discard the episode.",
-};
+/** Groups of the list, what needs a hand first: the icon and the word. */
+const GROUPS = { failed: ["failed", "Failed"], ready: ["ready", "To commit"], extracting: ["running", "Extracting"], collecting: ["running", "Collecting"], idle: ["done", "Done"] };
+const REMEMBERED = "Remember what was said.";
 
 export function Sessions({ params }) {
   const { repo, tick } = useContext(World);
   const state = useLoad((signal) => get("/sessions", { repo, limit: 1_000 }, signal), [repo], tick);
-  return html`<div class=${params.session ? "split" : ""}>
-    <section aria-label="List"><${Loaded} state=${state}>
-      ${(sessions) => (sessions.length ? html`<${Table} ...${{ sessions, params }} />` : html`<${Empty}>No sessions yet. A session collects an agent's steps; remembering a text makes one too.<//>`)}
-    <//></section>
-    ${params.session && html`<${Details} key=${params.session} id=${params.session} />`}
-  </div>`;
+  const sessions = state.value ?? [];
+  const count = (name) => sessions.filter((session) => session.state === name).length;
+  const text = [count("failed") && `${plural(count("failed"), "session")} failed`, count("ready") && `${count("ready")} ${count("ready") === 1 ? "waits" : "wait"} for a commit`].filter(Boolean).join(", ");
+  const chosen = params.session ?? (params.list ? undefined : sessions.find((session) => session.state === "failed")?.id ?? sessions.find((session) => session.state === "ready")?.id);
+  return html`
+    <${Title} text=${state.value ? text || (sessions.length ? "All sessions are well" : "No sessions yet") : "Sessions"}>${state.value && html`<span class="origin">${number(sessions.length)}${sessions.length === 1_000 ? ", the newest" : ""} in all</span>`}<//>
+    <div class="sides ${chosen ? "open" : ""}">
+      <${Loaded} state=${state}>${() => html`<${List} ...${{ sessions, chosen }} />`}<//>
+      ${chosen && html`<${Details} key=${chosen} id=${chosen} isAsked=${Boolean(params.session)} count=${sessions.length} />`}
+    </div>`;
 }
 
-function Table({ sessions, params }) {
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Sessions"><table>
-    <thead><tr><th scope="col">Goal</th><th scope="col">State</th><th scope="col" class="second">Steps</th><th scope="col" class="third">Conversation</th><th scope="col" class="second">Last change</th></tr></thead>
-    <tbody>${useSteady(sessions).map((session) => html`<tr key=${session.id} class=${session.id === params.session ? "chosen" : ""}>
-      <th scope="row"><${To} view="sessions" params=${{ session: session.id }}><${Text} text=${session.goal || session.id} cut=${160} /><//></th>
-      <td><${Badge} kind=${session.state}>${session.state}<//></td>
-      <td class="second">${session.steps}</td>
-      <td class="third">${session.thread_id ? html`<${To} view="threads" params=${{ thread: session.thread_id }}>${session.thread_id}<//>` : html`<span class="quiet">–</span>`}</td>
-      <td class="second"><${Time} at=${session.updated_at} /></td>
-    </tr>`)}</tbody>
-  </table></div>
-  <dl class="facts states">${Object.entries(MACHINE).map(([name, [meaning]]) => sessions.some(({ state }) => state === name) && html`<div key=${name}><dt><${Badge} kind=${name}>${name}<//></dt> <dd>${meaning}</dd></div>`)}</dl>`;
+/** First words of remembered sessions, by id; they stay while the page does. */
+const FIRST_WORDS = new Map();
+
+/** The first words of the sessions that were remembered, as far as they are shown. */
+function useFirstWords(sessions) {
+  const { repo } = useContext(World);
+  const wanted = sessions.filter(({ id, goal }) => goal === REMEMBERED && !FIRST_WORDS.has(id)).slice(0, 30).map(({ id }) => id);
+  useLoad(async (signal) => {
+    for (const id of wanted) {
+      const page = await post("/memories/list", { repo }, { session_id: id, limit: 1, order: "oldest" }, signal);
+      FIRST_WORDS.set(id, page.items[0]?.sources.at(-1)?.text ?? "");
+    }
+    return wanted.length;
+  }, [wanted.join("\n")]);
+  return ({ id, goal, thread_id }) => (goal === REMEMBERED ? FIRST_WORDS.get(id) || `Remembered from ${thread_id}` : goal || id);
 }
 
-function Details({ id }) {
+function List({ sessions, chosen }) {
+  const [words, setWords] = useState("");
+  const [most, setMost] = useState(LISTED);
+  const steady = useSteady(sessions);
+  const shown = steady.slice(0, most);
+  const named = useFirstWords(shown);
+  const has = (session) => words.toLowerCase().split(/\s+/).every((word) => `${named(session)} ${session.id} ${session.thread_id ?? ""}`.toLowerCase().includes(word));
+  const found = words ? steady.filter(has) : steady;
+  if (!sessions.length) return html`<section class="card" aria-label="List"><${Empty}><strong>No sessions yet.</strong> A session collects an agent's steps; remembering a text makes one too.<br /><code>mnemo remember "I live in Lund." --actor Ada</code><//></section>`;
+  return html`<section class="card" aria-label="List">
+    <header><${Search} large label="Goal or first words" value=${words} onInput=${setWords} /></header>
+    ${Object.entries(GROUPS).map(([name, [icon, word]]) => {
+      const all = found.filter((session) => session.state === name);
+      return all.length > 0 && html`<details key=${name} open class="indent"><summary class="group"><${State} kind=${icon} word=${word} /><span class="soft">${number(all.length)}</span></summary>
+        <ul class="rows">${all.slice(0, most).map((session) => html`<li key=${session.id}>
+          <${To} view="sessions" params=${{ session: session.id }} class="row ${session.id === chosen ? "chosen" : ""}" aria-current=${session.id === chosen ? "true" : undefined}>
+            <span class="cut-line">${short(named(session), 160)}</span><span class="origin"><${Time} at=${session.updated_at} age /></span>
+            <span class="origin under">${[session.goal === REMEMBERED && session.thread_id, plural(session.steps, "step"), name === "ready" && "extracted"].filter(Boolean).join(", ")}</span><//>
+        </li>`)}</ul></details>`;
+    })}
+    ${!found.length && html`<${Empty}>No session has these words.<//>`}
+    ${found.length > most && html`<div class="more"><button class="plain" onClick=${() => setMost(most + LISTED)}>Load more</button></div>`}
+  </section>`;
+}
+
+function Details({ id, isAsked, count }) {
   const { repo, tick } = useContext(World);
   const [shown, setShown] = useState(PAGE);
   const [turn, setTurn] = useState(0);
   const heading = useRef(null);
-  useEffect(() => heading.current?.focus(), [id]);
+  useEffect(() => void (isAsked && heading.current?.focus({ preventScroll: true })), [id]);
   const state = useLoad(
     async (signal) => {
       const where = { repo, session: id };
@@ -63,44 +94,40 @@ function Details({ id }) {
     [repo, id, turn, shown],
     tick,
   );
-  return html`<section class="panel" aria-labelledby="details">
-    <div class="head"><h2 id="details" tabindex="-1" ref=${heading}>One session</h2><${To} view="sessions">Close<//></div>
+  return html`<section aria-labelledby="details">
+    <${To} view="sessions" class="back" params=${{ list: 1 }} data-close=${isAsked || undefined}>‹ All ${plural(count, "session")}<//>
     <${Loaded} state=${state}>
       ${({ session, episode }) => html`
-        <p class="lead"><${Text} text=${session.goal} /></p>
-        <p class="origin">last change <${Time} at=${session.updated_at} />${session.thread_id && html`, <${To} view="threads" params=${{ thread: session.thread_id }}>conversation ${session.thread_id}<//>`}</p>
-        <h3>State: ${session.state}</h3>
-        <${Machine} state=${session.state} />
-        <p class="quiet">Lines with an arrow: an operation or outcome, and the state that it leads to.</p>
-        ${session.error && html`<p class="failure"><strong>extraction failed:</strong> <${Text} text=${session.error} /></p>`}
-        <${Acts} session=${session} onDone=${() => setTurn(turn + 1)} />
-        <h3>Steps of the present episode</h3>
-        ${UNFINISHED_NOTE[session.state] && html`<p>${UNFINISHED_NOTE[session.state]}</p>`}
-        <${Steps} ...${{ session, episode }} />
-        ${episode.steps.length === shown && html`<button onClick=${() => setShown(shown + PAGE)}>Show more steps</button>`}
+        <${Verdict} ...${{ session, episode }} onDone=${() => setTurn(turn + 1)} />
+        <div class="card">
+          <header><h2 id="details" tabindex="-1" ref=${heading}><${Text} text=${session.goal === REMEMBERED ? `Remembered from ${session.thread_id}` : session.goal || session.id} cut=${200} /></h2>
+            <span class="origin">${plural(session.steps, "step")}, <${Time} at=${session.updated_at} /></span></header>
+          <${Steps} ...${{ session, episode }} />
+          ${episode.steps.length === shown && html`<div class="more"><button class="plain" onClick=${() => setShown(shown + PAGE)}>Show more steps</button></div>`}
+        </div>
         ${episode.nodes && html`<${Waiting} nodes=${episode.nodes} />`}
-        <p><${To} view="memories" params=${{ session: id }}>Memories from this session<//></p>
-        ${session.statistics && html`<${Work} statistics=${session.statistics} />`}
-        <p class="quiet id">${session.id}</p>
+        <${Brought} id=${id} />
+        <div class="card">
+          ${session.error && html`<div class="body"><details open><summary>The error in full</summary><pre><${Text} text=${session.error} /></pre></details></div>`}
+          <div class="body"><${Machine} state=${session.state} /></div>
+          ${session.statistics && html`<div class="body"><${Work} statistics=${session.statistics} /></div>`}
+          <p class="body origin mono">${session.thread_id && html`<${To} view="threads" params=${{ thread: session.thread_id }}>conversation ${session.thread_id}<//> · `}${session.id}</p>
+        </div>
       `}
     <//>
   </section>`;
 }
 
-function Machine({ state }) {
-  return html`<ol class="machine" aria-label="State machine">
-    ${Object.entries(MACHINE).map(([name, [meaning, ways]]) => html`<li key=${name} class=${name === state ? "now" : ""} aria-current=${name === state ? "step" : undefined}>
-      <strong>${name}</strong>${name === state && html` <span class="quiet">now</span>`}
-      <p>${meaning}</p>
-      <ul>${ways.map(([trigger, to]) => html`<li key=${trigger}>${trigger} → ${to}</li>`)}</ul>
-    </li>`)}
-  </ol>`;
-}
+const UNFINISHED = {
+  collecting: "It still collects: its steps are not extracted yet.",
+  extracting: "Its steps are being extracted now.",
+  ready: "Extracted; recall does not know the facts below yet, before it is committed.",
+};
+const ACTS = { collecting: ["close"], ready: ["commit", "discard"], failed: ["retry", "discard"] };
+const LABELS = { close: "Close and extract", commit: "Commit", retry: "Retry", discard: "Discard …" };
 
-const LEGAL = { collecting: ["close"], ready: ["commit", "discard"], failed: ["retry", "discard"] };
-const LABELS = { close: "Close and extract", commit: "Commit", retry: "Retry the extraction", discard: "Discard" };
-
-function Acts({ session, onDone }) {
+/** What is the matter, and what can be done, before anything else. */
+function Verdict({ session, episode, onDone }) {
   const { repo, canWrite } = useContext(World);
   const [running, setRunning] = useState("");
   const [sure, setSure] = useState(false);
@@ -108,24 +135,30 @@ function Acts({ session, onDone }) {
   const act = async (operation) => {
     if (operation === "discard" && !sure) return setSure(true);
     setRunning(operation);
-    try {
-      await post(`/session/${operation}`, { repo, session: session.id });
-      setError(null);
-    } catch (problem) {
-      setError(problem);
-    }
+    await post(`/session/${operation}`, { repo, session: session.id }).then(() => setError(null), setError);
     setSure(false);
     setRunning("");
-    onDone();
-    return undefined;
+    return onDone();
   };
-  if (!canWrite || !LEGAL[session.state]) return null;
-  return html`<div><p class="acts">
-      ${LEGAL[session.state].map((operation) => html`<button key=${operation} class=${operation === "discard" ? "danger" : ""} disabled=${Boolean(running)} onClick=${() => act(operation)}>
-        ${operation === "discard" && sure ? "Discard for good?" : LABELS[operation]}${running === operation ? " …" : ""}
-      </button>`)}
-    </p>
-    ${error && html`<${Failure} error=${error} />`}</div>`;
+  const isFailed = session.state === "failed";
+  if (!isFailed && !UNFINISHED[session.state]) return null;
+  const cause = causeOf(session.error);
+  const [first] = ACTS[session.state] ?? [];
+  return html`<section class="card ${isFailed ? "bad failure-card" : ""}" aria-label="State"><div class="body">
+    <p class=${isFailed ? "lead strong" : ""}><${State} kind=${GROUPS[session.state][0]} word=${GROUPS[session.state][1]} /> ${isFailed ? html`<${Text} text=${cause[0].toUpperCase() + cause.slice(1)} cut=${160} />` : UNFINISHED[session.state]}</p>
+    ${isFailed && html`<p class="soft">Last tried <${Time} at=${session.updated_at} seconds />. ${plural(episode.steps.length, "step")} ${episode.steps.length === 1 ? "is" : "are"} kept; nothing was written.</p>`}
+    ${canWrite && ACTS[session.state] && html`<p class="acts">${ACTS[session.state].map((operation) => html`<button key=${operation} class=${operation === first ? "first" : operation === "discard" ? (sure ? "danger" : "quiet") : ""} disabled=${Boolean(running)} onClick=${() => act(operation)}>
+      ${operation === "discard" && sure ? "Discard for good?" : LABELS[operation]}${running === operation ? " …" : ""}</button>`)}</p>`}
+    ${error && html`<${Failure} error=${error} />`}</div></section>`;
+}
+
+function Machine({ state }) {
+  return html`<details><summary>State: <strong>${state}</strong></summary><ol class="machine" aria-label="State machine">
+    ${Object.entries(MACHINE).map(([name, [meaning, ways]]) => html`<li key=${name} class=${name === state ? "now" : ""} aria-current=${name === state ? "step" : undefined}>
+      <strong>${name}</strong>${name === state && html` <span class="soft">now</span>`} <span class="soft">${meaning}</span>
+      <ul class="origin">${ways.map(([trigger, to]) => html`<li key=${trigger}>${trigger} → ${to}</li>`)}</ul>
+    </li>`)}
+  </ol></details>`;
 }
 
 function Steps({ session, episode }) {
@@ -133,38 +166,37 @@ function Steps({ session, episode }) {
     return html`<${Empty}>None is open: ${session.steps ? `all ${plural(session.steps, "step")} of earlier episodes are committed or discarded.` : "nothing was appended."}<//>`;
   }
   return html`<ol class="steps">
-    ${episode.steps.map((step) => html`<li key=${step.index} class=${step.annotation?.boundary ? "boundary" : ""}>
-      ${step.annotation?.boundary && html`<p class="cut">a new trajectory begins here</p>`}
-      <p><span class="who">Step ${step.index}, ${step.actor}:</span> <${Text} text=${step.observation} cut=${600} /></p>
-      ${step.action && html`<p>→ <${Text} text=${step.action} cut=${600} /></p>`}
+    ${episode.steps.map((step) => html`<li key=${step.index}>
+      ${step.annotation?.boundary && html`<p class="boundary">a new trajectory begins here</p>`}
+      <span class="soft num">${step.index + 1}</span><div>
+      <p>${step.actor && html`<${Name} name=${step.actor} /> `}<${Text} text=${step.observation} cut=${600} /></p>
+      ${step.action && html`<p class="soft"><${Icon} name="to" /> <${Text} text=${step.action} cut=${600} /></p>`}
       <p class="origin"><${Time} at=${step.at} />
         ${step.annotation?.subgoal && html`; subgoal: <${Text} text=${step.annotation.subgoal} cut=${120} />`}
-        ${step.annotation?.reward != null && html`; reward ${step.annotation.reward.toFixed(2)}`}
-        ; ${episode.committed.includes(step.index) ? "committed" : "not committed yet"}</p>
+        ${step.annotation?.reward != null && html`; reward ${step.annotation.reward.toFixed(2)}`}${episode.committed.includes(step.index) ? "; committed" : ""}</p></div>
     </li>`)}
   </ol>`;
 }
 
 function Waiting({ nodes }) {
   const found = nodes.filter((node) => node.type in KINDS && node.type !== "episodic");
-  return html`<h3>What a commit would add</h3>
+  return html`<section class="card" aria-labelledby="adds"><header><h2 id="adds">What a commit would add <span class="origin">${found.length}</span></h2></header>
     ${found.length
-      ? html`<ul class="rows">${found.map((node) => html`<li key=${node.id}><span><${Badge}>${KINDS[node.type]}<//> <${Text} text=${node.proposition ?? [node.condition, node.instruction].filter(Boolean).join("\n")} cut=${300} /></span></li>`)}</ul>`
-      : html`<${Empty}>No fact and no instruction, only the steps themselves.<//>`}`;
+      ? html`<ul class="rows">${found.map((node) => html`<li key=${node.id} class="row"><span><${Text} text=${node.proposition ?? [node.condition, node.instruction].filter(Boolean).join("\n")} cut=${300} /></span><span class="origin">${KINDS[node.type]}</span></li>`)}</ul>`
+      : html`<${Empty}>No fact and no instruction, only the steps themselves.<//>`}</section>`;
+}
+
+/** The facts that came of a session. */
+function Brought({ id }) {
+  const { repo, tick } = useContext(World);
+  const state = useLoad((signal) => post("/memories/list", { repo }, { session_id: id, limit: 10, order: "oldest" }, signal), [repo, id], tick);
+  if (!state.value?.items.length) return null;
+  return html`<section class="card" aria-labelledby="brought"><header><h2 id="brought">What came of it</h2><a href=${address("memories", { repo, session: id })}>Memories from this session</a></header>
+    <ul class="rows">${state.value.items.map((memory) => html`<li key=${memory.id}><${To} view="memories" params=${{ id: memory.id }} class="row"><span><${Text} text=${memory.text} cut=${300} /></span><//></li>`)}</ul></section>`;
 }
 
 function Work({ statistics }) {
-  const shown = {
-    "queued operations": statistics.pending_operations,
-    "steps to annotate": statistics.append_backlog,
-    "running workers": statistics.running_workers,
-    "model calls": statistics.model_calls,
-    "input tokens": statistics.input_tokens,
-    "output tokens": statistics.output_tokens,
-  };
-  return html`<h3>Work in this service</h3>
-    <p>Queue: ${statistics.queue.length ? statistics.queue.map((name) => name.replaceAll("_", " ")).join(" → ") : "no operation waits"}.</p>
-    <dl class="numbers">
-    ${Object.entries(shown).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value.toLocaleString("en")}</dd></div>`)}
-  </dl>`;
+  const { queue, append_backlog, model_calls, input_tokens, output_tokens } = statistics;
+  return html`<p>Queue: ${queue.length ? queue.map((name) => name.replaceAll("_", " ")).join(" → ") : "no operation waits"}.</p>
+    <p class="origin">${append_backlog ? `${plural(append_backlog, "step")} to annotate, ` : ""}${plural(model_calls, "model call")}, ${number(input_tokens)} tokens in, ${number(output_tokens)} out</p>`;
 }
