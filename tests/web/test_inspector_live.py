@@ -308,3 +308,41 @@ async def test_a_killed_server_that_returns_is_followed_from_where_it_stopped(
         await live(inspector)
         await page.get_by_role("region", name="Just now").get_by_text("Day 11.").wait_for()
         inspector.forgive("Failed to load resource")
+
+
+async def test_one_hairline_goes_through_all_curves_and_the_figures_are_of_that_minute(
+    browser, server, repo
+):
+    """By keys and by the pointer; the same numbers stand in a table."""
+    series = {
+        "writes": [n % 7 for n in range(60)],
+        "recalls": [2] * 60,
+        "recall_p95_ms": [None] * 30 + [14.0] * 30,
+        "waiting": [0] * 60,
+        "failed": [1 if n == 58 else 0 for n in range(60)],
+    }
+    curves = {"step_s": 60, "from": 1_790_000_000, "series": series}
+    async with inspected(browser, server) as inspector:
+        page = inspector.page
+        await page.route("**/v1/curves?**", lambda route: route.fulfill(json=curves))
+        await inspector.open("overview", repo=repo.id)
+        group = page.get_by_role("group", name="Curves")
+        figures = group.locator(".figure b")
+        assert await figures.all_inner_texts() == ["2", "2", "14", "0", "1"]
+        assert await group.locator("canvas").count() == 5
+        await group.press("ArrowLeft")
+        await group.get_by_text("in this minute").wait_for()
+        assert await figures.all_inner_texts() == ["2", "2", "14", "0", "1"]
+        await group.press("ArrowLeft")
+        await figures.first.get_by_text("1", exact=True).wait_for()
+        assert await figures.all_inner_texts() == ["1", "2", "14", "0", "0"]
+        box = await group.locator(".u-over").nth(1).bounding_box()
+        await page.mouse.move(box["x"] + box["width"] * 10 / 59, box["y"] + 10)
+        await figures.first.get_by_text("3", exact=True).wait_for()
+        assert await figures.nth(2).inner_text() == "–"
+        lines = await group.locator(".u-cursor-x").evaluate_all(
+            "all => all.map((one) => Math.round(new DOMMatrix(one.style.transform).m41))"
+        )
+        assert max(lines) - min(lines) <= 1
+        await page.get_by_text("as numbers").click()
+        assert await page.get_by_role("region", name="as numbers").locator("tbody tr").count() == 60

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import pytest_asyncio
-from inspector_kit import SCRIPT, served
+from inspector_kit import SCRIPT, inspected, served
 
 from mnemo import Changeset, Edge, Message, Semantic, Tag
 from mnemo.recall import rivals
@@ -136,6 +136,25 @@ async def test_a_recall_shows_the_lines_their_tokens_and_what_makes_the_score(in
     how = await page.get_by_role("region", name="How it was found").inner_text()
     assert "embed" in how
     assert "score" in how
+
+
+async def test_past_recalls_are_listed_and_asked_again(browser):
+    """Where the service keeps them; where not, the setting is named."""
+    async with served(recall={"keep_last": 10}) as server:
+        repo = await server.memory.open_repo("kept")
+        await repo.remember("I live in Lund.", actor="Ada", wait=True)
+        await repo.recall("Where does Ada live?", k=3)
+        async with inspected(browser, server) as inspector:
+            await inspector.open("recall", repo="kept")
+            past = inspector.page.get_by_role("region", name="Past recalls")
+            await past.get_by_role("link", name="Where does Ada live?").click()
+            await inspector.page.get_by_role("heading", name="Why line 1").wait_for()
+            assert await inspector.page.get_by_label("at most").input_value() == "3"
+    async with served() as server:
+        await server.memory.open_repo("none")
+        await server.memory.repo("none").remember("I ski.", wait=True)
+        async with inspected(browser, server) as inspector:
+            assert "recall.keep_last" in await inspector.open("recall", repo="none")
 
 
 async def test_the_budget_snaps_to_line_ends_and_cuts_what_is_not_sent(inspector, repo):

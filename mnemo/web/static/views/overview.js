@@ -2,6 +2,7 @@
 
 import { follow, get, post } from "../api.js";
 import { address, clock, Empty, Failure, html, Icon, Loaded, number, plural, Search, short, span, State, Time, Title, To, useContext, useEffect, useLoad, useRef, useSorted, useState, World } from "../parts.js";
+import { Curves } from "./curves.js";
 
 /** Repositories and failed sessions that are looked into, at most. */
 const MOST_LOOKED = 20;
@@ -19,6 +20,7 @@ export function Overview() {
     <${Title} text=${text}><span class="origin">all repositories${loadedAt && html` · as of ${clock(loadedAt, true)}`}</span><//>
     <${Loaded} state=${state}>${(found) => html`<${Troubles} found=${found} />`}<//>
     <${Backlog} />
+    <${Curves} />
     <div class="overview"><${Repositories} /><${News} /></div>`;
 }
 

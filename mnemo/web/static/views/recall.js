@@ -1,6 +1,6 @@
 // Recall: what does the model read, why, what is missing?
 
-import { post } from "../api.js";
+import { get, post } from "../api.js";
 import { address, Copy, Empty, html, Icon, KINDS, Loaded, number, plural, Search, short, Sources, Text, Time, Title, To, useContext, useLoad, useMedia, useState, World } from "../parts.js";
 
 const MODES = { "": "any kind", semantic: "facts", procedural: "instructions", episodic: "steps", mixed: "mixed" };
@@ -60,7 +60,7 @@ export function Recall({ params }) {
     </form>
     ${params.query
       ? html`<${Answer} key=${JSON.stringify(params)} params=${params} />`
-      : html`<section class="card"><${Empty}><strong>Ask what an agent would ask.</strong> The page shows the lines that its model reads, why each was found, and who said it.<//></section>`}
+      : html`<div class="sides wide"><section class="card"><${Empty}><strong>Ask what an agent would ask.</strong> The page shows the lines that its model reads, why each was found, and who said it.<//></section><${Past} /></div>`}
   `;
 }
 
@@ -117,6 +117,7 @@ function Found({ found, params }) {
       </section>
       <div>
         ${candidates[chosen] && html`<${Why} key=${chosen} candidate=${candidates[chosen]} ...${{ index: chosen, most, places, candidates }} />`}
+        <${Past} query=${params.query} />
         <${How} found=${found} />
       </div>
     </div>`;
@@ -185,6 +186,20 @@ function Why({ candidate, index, most, places, candidates }) {
       ${why?.via && html`<p class="soft">Found through ${why.via}${candidate.hop ? `, hop ${candidate.hop}` : ""}.</p>`}
       ${isMemory && html`<${To} view="memories" params=${{ id: node.id }}>Open memory<//>`}</div></section>`;
 }
+
+/** The log of past recalls, where the service keeps one; each opens again against today. */
+function Past({ query }) {
+  const { repo, tick } = useContext(World);
+  const state = useLoad((signal) => get("/recalls", { repo, limit: 20 }, signal), [repo], tick);
+  const items = state.value?.items ?? [];
+  return html`<section class="card" aria-labelledby="past"><header><h2 id="past">Past recalls</h2>${state.value?.next && html`<span class="origin">the last 20</span>`}</header>
+    <${Loaded} state=${state}>${() => (items.length
+      ? html`<ul class="rows">${items.map((one) => html`<li key=${`${one.at} ${one.query}`}><${To} view="recall" params=${again(one)} class="row ${one.query === query ? "chosen" : ""}"><span class="cut-line">${short(one.query, 80)}</span><span class="origin"><${Time} at=${one.at} /></span>
+          <span class="origin under">${one.candidates.length ? `${one.caller ? `${one.caller} · ` : ""}${plural(one.candidates.length, "line")} · ${Math.round(one.milliseconds)} ms` : html`<span class="waiting state"><${Icon} name="none" /> nothing found</span>`}</span><//></li>`)}</ul>`
+      : html`<${Empty}>None is kept: the setting <code>recall.keep_last</code> says how many are.<//>`)}<//></section>`;
+}
+
+const again = ({ query, arguments: { k, mode, actor, thread_id } }) => ({ query, k, mode, actor, thread: thread_id });
 
 /** How it was found: its phases on one line, and what was chosen by whom. */
 function How({ found: { trace, confidence } }) {
