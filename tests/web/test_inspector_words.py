@@ -81,7 +81,8 @@ async def test_what_has_failed_is_named_before_what_goes_on(browser, server):
     await failed.append("seen", "done")
     await failed.close()
     await failed.wait_for("failed")
-    for n in range(70):
+    await repo.start_session("rest a while")
+    for n in range(69):
         await repo.start_session(f"go on {n}")
     async with inspected(browser, server) as inspector:
         page = inspector.page
@@ -93,8 +94,8 @@ async def test_what_has_failed_is_named_before_what_goes_on(browser, server):
         await state.get_by_text("Nothing is scripted for annotate").wait_for()
         await page.get_by_role("button", name="Load more").click()
         await rows.nth(70).wait_for()
-        await page.get_by_role("searchbox", name="Goal or first words").fill("go on 69")
-        await rows.first.get_by_text("go on 69").wait_for()
+        await page.get_by_role("searchbox", name="Goal or first words").fill("while rest")
+        await rows.first.get_by_text("rest a while").wait_for()
         assert await rows.count() == 1
     await failed.discard()
 
