@@ -20,12 +20,11 @@ from mnemo.items import item_rows
 from mnemo.items.item_rows import EXPIRING, StoredItems
 from mnemo.jobs import job_rows
 from mnemo.jobs.job_rows import PENDING, Owing, backlog, owing
-from mnemo.log import log_checks
+from mnemo.log import log_checks, staged
 from mnemo.log.feed import LEAVING, StoredFeed, owes_vectors, stamp
 from mnemo.log.records import StoredRecords
 from mnemo.log.sessions import StoredSessions, append_steps
 from mnemo.log.text_check import check_texts
-from mnemo.log.tombstones import refuse_erased
 from mnemo.log.transcript import TENDED, StoredTranscript
 from mnemo.maintenance.reembed import StoredOverhaul
 from mnemo.notes import note_rows
@@ -62,10 +61,12 @@ _RULES = (
     *(*log_checks.RULES, *checkpoint_rows.RULES),
 )
 _FIT = Fit(
-    rules=(*log_checks.STAGED, *graph_checks.STAGED, *note_rows.STAGED, *checkpoint_rows.STAGED),
-    settle=log_checks.SETTLE,
-    moves=(graph_checks.MOVE, *log_checks.MOVES, note_rows.MOVE, item_rows.MOVE),
-    refuse=refuse_erased,
+    rules=(*staged.RULES, *graph_checks.STAGED, *note_rows.STAGED, *checkpoint_rows.STAGED),
+    indexes=(*staged.INDEXES, graph_checks.INDEX, *note_rows.INDEXES, checkpoint_rows.INDEX),
+    settle=staged.SETTLE,
+    refuse=staged.refuse_staged,
+    moves=(graph_checks.MOVE, *staged.MOVES, note_rows.MOVE, item_rows.MOVE),
+    put_texts=staged.index_staged,
 )
 LEAVING.extend((leave_segments, leave_recalls))
 PUT_OFF.append(PutOff(owing_segments, leave_put_off))

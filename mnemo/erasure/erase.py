@@ -47,6 +47,7 @@ from mnemo.log.erase_messages import (
     messages_of,
 )
 from mnemo.log.feed import hide_uncommitted, leave_recall
+from mnemo.log.record_rows import step_row
 from mnemo.log.tombstones import bar_claims, remember_erased
 from mnemo.log.vectors import drop_vectors
 from mnemo.notes.note_rows import erase_notes
@@ -55,7 +56,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.spans import memory_attributes
 from mnemo.runtime.transactions import transacted
 from mnemo.store.engine import ManagedEngine, OfRepository, repository_locks
-from mnemo.store.rows import Passed, listed, repo_row, step_row
+from mnemo.store.rows import Passed, listed, repo_row
 from mnemo.store.tables import CHANGESETS, NODES
 from mnemo.store.texts import drop_texts
 from mnemo.store.tx import Tx

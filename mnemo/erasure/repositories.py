@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from mnemo.errors import NotFound
+from mnemo.log.record_rows import message_row, snapshot_row, step_row
 from mnemo.log.tombstones import remember_erased
-from mnemo.store.rows import Rows, message_row, repo_row, snapshot_row, step_row
+from mnemo.store.rows import Rows, repo_row
 from mnemo.store.tables import TABLES
 from mnemo.store.texts import drop_texts
 from mnemo.store.tx import Tx

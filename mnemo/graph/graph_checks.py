@@ -44,6 +44,7 @@ _ALLOWED = ", ".join(
     for kind, pairs in ENDS.items()
     for source, target in sorted(pairs)
 )
+INDEX = "CREATE INDEX staging.nodes_id ON nodes (id)"
 STAGED: tuple[StagedRule, ...] = (
     (
         "it is committed, but its node is not in the archive",

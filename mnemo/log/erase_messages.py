@@ -13,11 +13,11 @@ from dataclasses import replace
 from itertools import chain
 
 from mnemo.log.feed import leave_recall
-from mnemo.log.record_rows import BY_PLACE
+from mnemo.log.record_rows import BY_PLACE, message_row, snapshot_row
 from mnemo.log.tombstones import remember_messages
 from mnemo.log.units import Around, messages_at
 from mnemo.log.vectors import drop_vectors
-from mnemo.store.rows import Passed, Rows, listed, message_row, snapshot_row
+from mnemo.store.rows import Passed, Rows, listed
 from mnemo.store.table import decode_shown
 from mnemo.store.tables import MESSAGES
 from mnemo.store.texts import drop_texts

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from mnemo.errors import Conflict, NotFound
 from mnemo.runtime.text import is_blank
-from mnemo.store.rows import Rows, listed, message_row, repo_row, snapshot_row
+from mnemo.store.rows import Rows, listed, repo_row
 from mnemo.store.tables import MESSAGE_COLUMNS, MESSAGES, SNAPSHOTS
 from mnemo.store.tx import Tx
 from mnemo.values.codec import decode_time, utc_text
@@ -26,6 +26,20 @@ from mnemo.values.records import (
     message_record,
     snapshot_record,
 )
+
+
+def step_row(ordinal: int, side: int) -> int:
+    """The row of a step's half: *side* 0 is the observation, 1 the action."""
+    return 4 * ordinal + side
+
+
+def message_row(no: int) -> int:
+    return 4 * no + 2
+
+
+def snapshot_row(no: int) -> int:
+    return 4 * no + 3
+
 
 _OF_REPO = "coalesce(p.repo, t.repo) = ?"
 _OF_STREAM = "? IN (coalesce(s.id, t.id), p.thread)"

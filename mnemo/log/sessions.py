@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, TypeAlias
 from mnemo.errors import Conflict, NotFound, NotToFeed, SessionBusy, UsageError
 from mnemo.jobs.job_rows import LeaseTime, holder_named, still_owns
 from mnemo.log.feed import STEP_COLUMNS, hide_uncommitted
+from mnemo.log.record_rows import step_row
 from mnemo.log.tombstones import refuse_erased, was_erased
 from mnemo.protocols import Clock
 from mnemo.store.engine import Bulk, Engine, compute, session_lock, thread_lock
-from mnemo.store.rows import Rows, found_repo, listed, repo_number, step_row
+from mnemo.store.rows import Rows, found_repo, listed, repo_number
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import ANNOTATIONS, EPISODES, SESSIONS, STAGED, STEPS
 from mnemo.store.texts import put_texts

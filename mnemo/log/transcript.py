@@ -14,7 +14,7 @@ from mnemo.errors import Conflict
 from mnemo.jobs import job_rows as jobs
 from mnemo.jobs.job_rows import LeaseTime
 from mnemo.log.erase_messages import erase_messages, index_shown, unindex_shown
-from mnemo.log.record_rows import BY_PLACE, LAST_SEQ, OF_THREAD
+from mnemo.log.record_rows import BY_PLACE, LAST_SEQ, OF_THREAD, message_row, snapshot_row
 from mnemo.log.tombstones import erased_messages
 from mnemo.log.units import EVERYWHERE, Around, Runs
 from mnemo.protocols import Clock, EmbeddingSpace
@@ -24,10 +24,8 @@ from mnemo.store.rows import (
     chunks,
     holes,
     listed,
-    message_row,
     repo_number,
     repo_row,
-    snapshot_row,
 )
 from mnemo.store.table import Table
 from mnemo.store.tables import (

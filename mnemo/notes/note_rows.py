@@ -88,6 +88,10 @@ _USAGE = f"{NOTE_USAGE.select} AND update_id = ? ORDER BY seq"
 
 _NOTE_OF = "note_vectors v JOIN notes n ON n.no = v.note AND $also n.repo = v.repo"
 RULES = (misshapen("vectors of notes", "n.topic", _NOTE_OF, "v.dimensions"),)
+INDEXES = (
+    "CREATE INDEX staging.notes_topic ON notes (topic)",
+    "CREATE INDEX staging.note_versions_number ON note_versions (note, version)",
+)
 STAGED: tuple[StagedRule, ...] = (
     *(
         (

@@ -92,6 +92,10 @@ RULES: tuple[Rule, ...] = (
         _LACKING.format("", "v.repo = c.repo AND"),
     ),
 )
+INDEX = """
+CREATE INDEX staging.checkpoint_values_version
+ON checkpoint_values (thread_id, namespace, channel, version)
+"""
 STAGED: tuple[StagedRule, ...] = (
     (
         "the value of one of its channels is not in the archive",

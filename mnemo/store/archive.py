@@ -30,24 +30,19 @@ from typing_extensions import TypedDict
 from mnemo.errors import InvalidArchive, UsageError
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import Threads
-from mnemo.store.archive_checks import GENERAL, INDEXES, Fit, check, prune
+from mnemo.store.archive_checks import GENERAL, Fit, check, prune
 from mnemo.store.archive_rows import KINDS, Kind, head_of, line_of, opened
 from mnemo.store.engine import OfRepository, Snapshot, repository_locks
 from mnemo.store.rows import (
     Passed,
     Rows,
     log_passed,
-    message_row,
     repo_number,
     repo_row,
-    snapshot_row,
-    step_row,
 )
-from mnemo.store.texts import put_texts
 from mnemo.store.tx import Result, Tx
 from mnemo.values.archive import DEVELOPMENT_FORMAT, FORMAT, VERSION, ArchiveHead
 from mnemo.values.chat import EmbeddingSpace
-from mnemo.values.codec import decode_time
 from mnemo.values.fields import count, exact_text, positive
 from mnemo.values.lookup import lookup_keys
 from mnemo.values.messages import StoredMessage, searchable_text
@@ -89,7 +84,7 @@ class StoredArchive(OfRepository):
                 while batch is not None:
                     await staging.staging(partial(put, batch=batch))
                     batch = await anext(batches, None)
-                for statement in INDEXES:
+                for statement in self._fit.indexes:
                     await staging.staging(partial(_execute, statement))
                 if reader.left_out:
                     await staging.staging(partial(prune, fit=self._fit))
@@ -341,10 +336,6 @@ def _judged(name: str, rule: Callable[[Any], object], value: Any) -> None:
 _FILLED = " OR ".join(
     f"EXISTS (SELECT 1 FROM {kind.table.name} WHERE repo = :repo)" for kind in KINDS.values()
 )
-_IDS = """
-SELECT id FROM staging.sessions UNION ALL SELECT id FROM staging.episodes
-UNION ALL SELECT node_id FROM staging.steps
-"""
 _NUMBERED = {
     **{name: name for name in ("sessions", "episodes", "nodes", "notes", "items", "steps")},
     **{name: name for name in ("vectors", "threads", "messages", "snapshots")},
@@ -386,17 +377,6 @@ def _move(kind: Kind) -> str:
 
 
 _MOVES = tuple(_move(kind) for kind in KINDS.values())
-# Each is read in the order of its table: SQLite ends a read that is not when a table is made.
-_TEXTS = "SELECT n, {1}, at FROM staging.{0} WHERE {1} <> '' ORDER BY n"
-_SEARCHED: tuple[tuple[str, str, Callable[[int], int]], ...] = (
-    ("steps", "observation", partial(step_row, side=0)),
-    ("steps", "action", partial(step_row, side=1)),
-    ("messages", "text", message_row),
-    ("snapshots", "text", snapshot_row),
-)
-"""Staged tables, what is searched of them, and what gives its row in the full text."""
-# Records whose texts are written at once.
-_BATCH = 1_000
 
 
 def refuse_filled(tx: Tx, repo_id: str) -> None:
@@ -410,18 +390,14 @@ def refuse_filled(tx: Tx, repo_id: str) -> None:
 def move(tx: Tx, repo_id: str, head: ArchiveHead, fit: Fit) -> None:
     """Put everything where it belongs. *Raises* as ``StoredArchive.write``."""
     refuse_filled(tx, repo_id)
-    fit.refuse(tx, repo_id, (id for (id,) in tx.run(_IDS)))
+    fit.refuse(tx, repo_id)
     repo = repo_number(tx, repo_id)
     space = (head.space.name, head.space.dimensions) if head.space else (None, None)
     tx.run(_STAMP, (head.revision, *space, repo))
     bases = {name: _base(tx, name, staged, repo) for name, staged in _NUMBERED.items()}
     for statement in (*_MOVES, *fit.moves):
         tx.run(statement, bases | {"repo": repo})
-    for table, column, row_of in _SEARCHED:
-        rows = tx.run(_TEXTS.format(table, column))
-        while batch := rows.fetchmany(_BATCH):
-            texts = [(row_of(bases[table] + n), text, decode_time(at)) for n, text, at in batch]
-            put_texts(tx, repo, texts)
+    fit.put_texts(tx, repo, bases)
 
 
 def _base(tx: Tx, table: str, staged: str, repo: int) -> int:

@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from mnemo.errors import InvalidArchive
 from mnemo.store.archive_rows import KINDS
 from mnemo.store.tx import Tx
-
-INDEXES = (
-    "CREATE INDEX staging.sessions_id ON sessions (id)",
-    "CREATE INDEX staging.episodes_id ON episodes (id)",
-    "CREATE INDEX staging.episodes_session ON episodes (session)",
-    "CREATE INDEX staging.steps_node ON steps (node_id)",
-    "CREATE INDEX staging.steps_episode ON steps (episode, n)",
-    "CREATE INDEX staging.nodes_id ON nodes (id)",
-    "CREATE INDEX staging.threads_id ON threads (id)",
-    "CREATE INDEX staging.messages_place ON messages (thread, seq)",
-    "CREATE INDEX staging.compactions_id ON compactions (thread, id)",
-    "CREATE INDEX staging.snapshots_id ON snapshots (thread, id)",
-    "CREATE INDEX staging.notes_topic ON notes (topic)",
-    "CREATE INDEX staging.note_versions_number ON note_versions (note, version)",
-    """CREATE INDEX staging.checkpoint_values_version
-       ON checkpoint_values (thread_id, namespace, channel, version)""",
-)
-"""What checks and the move need; made once everything is there, which is cheaper."""
 
 StagedRule: TypeAlias = tuple[str, str]
 """What is wrong, and the query for the lines where it is."""
@@ -33,17 +15,22 @@ StagedRule: TypeAlias = tuple[str, str]
 
 class Fit(NamedTuple):
     """
-    What the rooms say of staged records: *rules* for how they fit, and statements that *settle*
-    what would break them only because records were left out of the archive. *moves* make rows of
-    what is staged, once its own are moved: ``:repo`` is the repository's number, ``:nodes`` what
-    the numbers of staged nodes are added to. *refuse* raises for ids that may not come into a
-    repository again.
+    What the rooms say of staged records.
+
+    *rules*: How they fit; *indexes*, for these and the move, are made once everything is there,
+    which is cheaper. *settle*: Statements that mend what would break the rules only because records
+    were left out of the archive. *refuse*: Raises for what may not come into a repository again.
+    *moves*: Statements that make rows of what is staged, once its own are moved: ``:repo`` is the
+    repository's number, ``:nodes`` what the numbers of staged nodes are added to. *put_texts*: Puts
+    them into the full text, given the repository's number and such numbers.
     """
 
     rules: tuple[StagedRule, ...]
+    indexes: tuple[str, ...]
     settle: tuple[str, ...]
+    refuse: Callable[[Tx, str], None]
     moves: tuple[str, ...]
-    refuse: Callable[[Tx, str, Iterable[str]], None]
+    put_texts: Callable[[Tx, int, Mapping[str, int]], None]
 
 
 def twice(table: str, columns: Iterable[str], where: str = "TRUE") -> str:
@@ -55,9 +42,6 @@ def twice(table: str, columns: Iterable[str], where: str = "TRUE") -> str:
 
 
 _UNIQUE = (
-    ("episodes", ("id",)),
-    ("steps", ("node_id",)),
-    ("messages", ("thread", "seq")),
     *(
         (kind.table.name, (*kind.owners, *kind.table.key))
         for kind in KINDS.values()

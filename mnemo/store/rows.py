@@ -152,22 +152,6 @@ def repo_row(tx: Tx, repo_id: str) -> tuple[int, int, str | None, int | None]:
     return _REPOS.one(row)[1:] if row is not None else (0, 0, None, None)
 
 
-# ── Numbers of texts in the full text of a repository ────────────────────────────────
-
-
-def step_row(ordinal: int, side: int) -> int:
-    """The row of a step's half: *side* 0 is the observation, 1 the action."""
-    return 4 * ordinal + side
-
-
-def message_row(no: int) -> int:
-    return 4 * no + 2
-
-
-def snapshot_row(no: int) -> int:
-    return 4 * no + 3
-
-
 def repo_number(tx: Tx, repo_id: str) -> int:
     """The repository's row number, entered at its first write."""
     number = found_repo(tx, repo_id)

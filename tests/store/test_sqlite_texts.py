@@ -12,9 +12,9 @@ import pytest
 from world import draft
 
 from mnemo.config import StoreConfig
+from mnemo.log.record_rows import message_row, snapshot_row, step_row
 from mnemo.log.text_search import Texts
 from mnemo.store import texts
-from mnemo.store.rows import message_row, snapshot_row, step_row
 from mnemo.store.sqlite import dialect, schema
 from mnemo.store.sqlite.connection import SqliteTx, connect, connect_in_memory, locate
 from mnemo.store.sqlite.dialect import merge_words, text_damage
