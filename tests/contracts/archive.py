@@ -141,7 +141,7 @@ async def lines_of(archive: StoredArchive) -> list[str]:
 
 async def put(archive: StoredArchive, lines: Sequence[str]) -> None:
     """Write them, two to a page; texts are indexed two at once."""
-    one, other = "mnemo.store.archive._PAGE_LINES", "mnemo.store.archive._BATCH"
+    one, other = "mnemo.store.archive._PAGE_LINES", "mnemo.log.staged._BATCH"
     with patch(one, 2), patch(other, 2):
         await archive.write(lines)
 
