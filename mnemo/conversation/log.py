@@ -19,6 +19,7 @@ from mnemo.events import RecallFailed
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.runtime.clock import Breather, new_id
 from mnemo.runtime.flights import Flights
+from mnemo.runtime.spans import memory_attributes
 from mnemo.runtime.tasks import Threads, computed
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.transactions import transacted
@@ -219,7 +220,11 @@ class MessageLog(OfThread):
             is_due = parts.demand(tx, done.messages, at_once=at_once)
             return replace(done, is_due=is_due, demanded=True)
 
-        appended = await self._write(work, self._was_appended, written=self._holds)
+        named = memory_attributes("create_memory", parts.repo_id)
+        with parts.spans.span("create_memory", attributes=named) as span:
+            span.set("mnemo.thread.id", self.thread_id)
+            appended = await self._write(work, self._was_appended, written=self._holds)
+            span.set("gen_ai.memory.record.count", len(appended.messages))
         return appended.messages
 
     def _was_appended(self, appended: Appended) -> None:

@@ -21,7 +21,7 @@ from mnemo.notes.writing import NoteSource, Write, Written, retire, said_of, the
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder
 from mnemo.recall.request import MAX_QUERY_CHARACTERS
-from mnemo.runtime.spans import NO_SPANS, Spans
+from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
 from mnemo.runtime.text import clean, count_tokens, fold, is_blank, one_line, stem, terms, words
 from mnemo.values.counting import Count
 from mnemo.values.graph import Vector
@@ -230,6 +230,12 @@ class Shelf:
         at, created = moment
         return self._created_as.get(row.topic, 0) > created or row.created_at > at
 
+    def _span(self, operation: str, topic: str) -> Span:
+        named = memory_attributes(operation, self.parts.repo_id)
+        span = self.parts.spans.span(operation, attributes=named)
+        span.set("mnemo.note.topic", topic)
+        return span
+
     async def write(self, change: Write) -> Written:
         """
         Write *change* with its vector, in one transaction.
@@ -238,34 +244,36 @@ class Shelf:
             UsageError: As ``writing.write``.
             StoreError: Nothing was written. *Cancellation*: completes once it is begun.
         """
-        (vector,) = await self._embedded([change.text.searchable], "document")
-        space = self.parts.embedder.space
+        with self._span("upsert_memory", change.text.topic):
+            (vector,) = await self._embedded([change.text.searchable], "document")
+            space = self.parts.embedder.space
 
-        def work(tx: NoteWriter) -> Written:
-            written = write(tx, change, self.config)
-            if vector is not None and written.changed:
-                row = written.row
-                tx.save_vectors(space, {row.topic: (row.version, vector)})
+            def work(tx: NoteWriter) -> Written:
+                written = write(tx, change, self.config)
+                if vector is not None and written.changed:
+                    row = written.row
+                    tx.save_vectors(space, {row.topic: (row.version, vector)})
+                return written
+
+            def made(tx: NoteReader, written: Written) -> bool:
+                return written.changed and tx.row(written.row.topic) == written.row
+
+            written = await surely(self.store, work, made)
+            if written.created:
+                self._created += 1
+                self._created_as[written.row.topic] = self._created
             return written
-
-        def made(tx: NoteReader, written: Written) -> bool:
-            return written.changed and tx.row(written.row.topic) == written.row
-
-        written = await surely(self.store, work, made)
-        if written.created:
-            self._created += 1
-            self._created_as[written.row.topic] = self._created
-        return written
 
     async def delete(
         self, topic: str, source: NoteSource, *, expected: int | None = None
     ) -> NoteRow:
         """Retire a note. *Raises* as ``writing.retire``, and ``StoreError``."""
-        gone = await surely(
-            self.store,
-            lambda tx: retire(tx, topic, source, self.config, expected=expected),
-            lambda tx, gone: tx.row(topic) == gone,
-        )
+        with self._span("delete_memory", topic):
+            gone = await surely(
+                self.store,
+                lambda tx: retire(tx, topic, source, self.config, expected=expected),
+                lambda tx, gone: tx.row(topic) == gone,
+            )
         self._created_as.pop(topic, None)
         return gone
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,6 +20,7 @@ from mnemo.log import job_rules as rules
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.prompts.profiles import PROFILES, resolve_profile
 from mnemo.repository.parts import RepositoryParts
+from mnemo.runtime.clock import elapsed
 from mnemo.runtime.flights import Errand
 from mnemo.runtime.tasks import Branch, CancelHandle, on_clock
 from mnemo.runtime.text import clean
@@ -32,6 +34,10 @@ log = logging.getLogger("mnemo")
 
 MOST_ERRORS = 100
 """Dead jobs whose error the levels show."""
+RATE_S = 60.0
+"""Seconds over which the rate of extraction is measured (S)."""
+MOST_TAKEN = 1_000
+"""Portions of messages that it is measured by, the last ones (S)."""
 LOOK_S = 0.05
 """Seconds between two looks whether there are fewer writes (S)."""
 MOST_LOOKS = 40
@@ -91,6 +97,19 @@ class Jobs:
         self._beat: anyio.Event | None = None
         self._traffic = traffic()
         self.stopped = False
+        self._taken: deque[tuple[float, float, int]] = deque(maxlen=MOST_TAKEN)
+
+    def took(self, messages: int, began: float) -> None:
+        """Count *messages* that were extracted since *began*; a plain call."""
+        self._taken.append((elapsed(), began, messages))
+
+    def _per_s(self) -> float | None:
+        """Messages per second that were extracted here within ``RATE_S``; ``None``: none were."""
+        now = elapsed()
+        last = [one for one in self._taken if now - one[0] <= RATE_S]
+        if not last:
+            return None
+        return sum(count for *_, count in last) / (now - min(began for _, began, _ in last))
 
     def renew(self) -> None:
         """Take up the embedder's present space; a plain call."""
@@ -161,7 +180,9 @@ class Jobs:
 
     async def levels(self) -> JobLevels:
         """Count the jobs by state, of all processes. *Cancellation*: safe."""
-        return await self._store.reading(_levels)
+        levels, per_s = await self._store.reading(_levels), self._per_s()
+        left_s = levels.messages / per_s if per_s else None
+        return replace(levels, per_s=per_s, seconds_left=left_s if levels.messages else 0.0)
 
     async def hasten(self) -> None:
         """Have everything that waits be due now. *Cancellation*: completes."""

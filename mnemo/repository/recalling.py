@@ -17,6 +17,7 @@ from mnemo.recall.view import MessageView
 from mnemo.repository.memories import Page
 from mnemo.repository.parts import RepositoryParts
 from mnemo.repository.sessions import RepositorySessions
+from mnemo.runtime.spans import memory_attributes
 from mnemo.runtime.validation import every
 from mnemo.session.session import Session
 from mnemo.values.recalls import RecallRecord
@@ -253,12 +254,18 @@ class RecallCalls:
         from mnemo.context.rendering import hidden_in
 
         self._check_usable()
-        hidden = await hidden_in(self._parts.transcript, not_visible_in, self._parts.config)
-        return await search(
-            self._parts.records, query, clock=self._parts.clock, config=self._parts.config,
-            session_id=session_id, limit=limit, hidden=hidden, types=types, where=where,
-            thread_id=thread_id, actor=actor, since=since, until=until,
-        )  # fmt: skip
+        parts = self._parts
+        named = memory_attributes("search_memory", parts.repo_id)
+        with parts.spans.span("search_memory", attributes=named) as span:
+            span.set_content("gen_ai.memory.query.text", lambda: query)
+            hidden = await hidden_in(parts.transcript, not_visible_in, parts.config)
+            found = await search(
+                parts.records, query, clock=parts.clock, config=parts.config,
+                session_id=session_id, limit=limit, hidden=hidden, types=types, where=where,
+                thread_id=thread_id, actor=actor, since=since, until=until,
+            )  # fmt: skip
+            span.set("gen_ai.memory.record.count", len(found))
+            return found
 
     async def view(
         self,

@@ -26,6 +26,7 @@ from mnemo.log.transcript import TranscriptReader
 from mnemo.repository.jobs import Jobs, Work, config_of
 from mnemo.repository.parts import RepositoryParts
 from mnemo.repository.sessions import NO_AUTO_COMMIT, RepositorySessions, SessionTask
+from mnemo.runtime.clock import elapsed
 from mnemo.runtime.text import counted, is_blank, shown
 from mnemo.runtime.validation import portions, stored_time
 from mnemo.session.episode import step_drafts
@@ -273,7 +274,9 @@ class Remembering:
         else:
             session = await self.sessions.resume(session_id, config=config, task=task)
         try:
+            began = elapsed()
             await self._take_in(session, portion)
+            self.jobs.took(len(portion.messages), began)
             return None
         except SessionClosed:
             return job.due_at  # the repository closes, or what it held was forgotten

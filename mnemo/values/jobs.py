@@ -129,6 +129,9 @@ class JobLevels:
         errors: Kind and subject → the last error, of those that are dead; 100 at most.
         messages: Of conversations, that wait to be extracted or are being; *oldest_at*: when the
             first of them was stored, aware; ``None``: there is none.
+        per_s: Messages that were extracted per second within the last minute, by this process;
+            ``None``: none were. *seconds_left*: until *messages* are extracted at that rate, the
+            pauses that they wait for aside; ``None``: it cannot be told.
     """
 
     waiting: int = 0
@@ -137,6 +140,8 @@ class JobLevels:
     errors: Mapping[tuple[str, str], str] = field(default_factory=dict)
     messages: int = 0
     oldest_at: datetime | None = None
+    per_s: float | None = None
+    seconds_left: float | None = None
 
     @property
     def owed(self) -> int:

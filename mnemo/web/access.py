@@ -282,6 +282,10 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+ASKING = ("recall", "recall_in_context", "recall_many")
+"""Operations that have a model asked only where their caller says so."""
+
+
 def allow_model(repo: Repository, given: Mapping[str, Any]) -> None:
     """
     Let a call pass that asks for no model, or whose token may have one asked.

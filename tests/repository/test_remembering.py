@@ -399,6 +399,27 @@ async def test_a_dead_job_is_tried_again_by_hand(open_kit):
         await kit.repo.retry_jobs("default")
 
 
+async def test_a_backlog_is_told_with_its_age_and_how_long_it_takes(open_kit):
+    """Nothing is guessed before something was extracted; of all repositories in one look."""
+    kit = await open_kit()
+    before = kit.clock.now()
+    await kit.repo.remember([LUND, ALLERGIC], thread_id="a")
+    await kit.pass_time(3)
+    await kit.repo.remember(LUND, thread_id="b")
+    jobs = (await kit.repo.statistics()).jobs
+    assert (jobs.messages, jobs.oldest_at, jobs.per_s, jobs.seconds_left) == (3, before, None, None)
+    whole = await kit.memory.backlog()
+    assert {id: levels.messages for id, levels in whole.items()} == {"r": 3}
+    await kit.repo.settle()
+    jobs = (await kit.repo.statistics()).jobs
+    assert (jobs.messages, jobs.oldest_at, jobs.seconds_left) == (0, None, 0.0)
+    assert jobs.per_s > 0
+    await kit.repo.remember(LUND, thread_id="c")
+    jobs = (await kit.repo.statistics()).jobs
+    assert jobs.seconds_left == pytest.approx(jobs.messages / jobs.per_s)
+    assert await kit.memory.backlog() != {}
+
+
 async def test_a_cancelled_job_extracts_nothing_of_what_is_there(open_kit):
     """Also one that runs: its commit is refused. What is said later is extracted."""
     model = ScriptedChatModel.answering()

@@ -108,6 +108,7 @@ async def test_background_work_is_settled_and_measured(client):
     assert not {"owner", "token"} & set(job)
     assert (await client.post("/v1/settle?repo=a", json={"timeout_s": 60})).status_code == 204
     found = (await client.get("/v1/statistics?repo=a")).json()
+    assert found["jobs"].pop("per_s") > 0
     assert (found["jobs"], found["nodes"]["semantic"]) == (
         {
             "waiting": 0,
@@ -116,6 +117,7 @@ async def test_background_work_is_settled_and_measured(client):
             "errors": [],
             "messages": 0,
             "oldest_at": None,
+            "seconds_left": 0.0,
         },
         1,
     )

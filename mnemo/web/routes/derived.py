@@ -14,7 +14,7 @@ import mnemo
 from mnemo.exchange import RecallShape, ViewShape
 from mnemo.operations import OPERATIONS, Operation, Parameter
 from mnemo.recall.result import cited_in
-from mnemo.web.access import Body, Id, Memory_, Readable, Writable, allow_model
+from mnemo.web.access import ASKING, Body, Id, Memory_, Readable, Writable, allow_model
 from mnemo.web.logs import audit_call
 from mnemo.web.routes.sessions import Opened, Status, status_of
 
@@ -129,7 +129,8 @@ def endpoint_of(operation: Operation) -> Callable[..., Any]:
             target = repo.conversation(thread, remember=given.pop("remember", False))
         elif session is None:
             target = getattr(repo, operation.owner) if operation.owner else repo
-        allow_model(repo, given)
+        if operation.name in ASKING:
+            allow_model(repo, given)
         found = await operation.call(target, given)
         audit_call(operation.name, repo.id, given)
         if answers_status:

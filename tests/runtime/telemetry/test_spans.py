@@ -391,3 +391,27 @@ async def test_a_job_is_a_span_for_each_try(open_kit, watch):
         "mnemo.job.finished": True,
     }
     assert parent_of(done) is None
+
+
+# ── Words, messages and notes ────────────────────────────────────────────────────────
+
+
+async def test_a_search_a_message_and_a_note_have_the_names_of_the_convention(open_kit, watch):
+    """With how many records it was about; texts only where that was opted in to."""
+    kit = await open_kit()
+    with watch.tracer.start_as_current_span("request") as request:
+        await kit.repo.conversation("t").append({"role": "user", "content": "Ada sails."})
+        await kit.repo.search("sails")
+        await kit.repo.notes.write("boats", "Ada sails.", "About boats.")
+        await kit.repo.notes.delete("boats")
+    names = ("create_memory", "search_memory", "upsert_memory", "delete_memory")
+    for name in names:
+        span = watch.one(name)
+        told = facts(span)
+        assert parent_of(span) == request.get_span_context().span_id
+        assert told["gen_ai.operation.name"] == name
+        assert told["gen_ai.memory.store.id"] == "r"
+        assert "sails" not in str(told)
+    assert facts(watch.one("search_memory"))["gen_ai.memory.record.count"] == 1
+    assert facts(watch.one("create_memory"))["mnemo.thread.id"] == "t"
+    assert facts(watch.one("delete_memory"))["mnemo.note.topic"] == "boats"
