@@ -360,13 +360,13 @@ def take_up(
     nodes: Mapping[str, Node],
     reading: str,
     after: FeedCursor,
-) -> tuple[Head | None, int]:
+) -> tuple[Head | None, int, bool]:
     """
     Append the documents of *stored* segments, which owe their vectors, as far as they follow on
-    *after* and one another and were made by this *reading*; the last one's head, and how many
-    they were.
+    *after* and one another and were made by this *reading*; the last one's head, how many they
+    were, and whether the next one was made by another reading.
     """
-    heads, all_batches = list[Head](), list[Batches]()
+    heads, all_batches, is_foreign = list[Head](), list[Batches](), False
     for one in stored:
         try:
             head, batches = unpacked(one)
@@ -374,7 +374,8 @@ def take_up(
         except ValueError as error:
             log.warning("a part of the index is read anew: %s", error)
             break
-        if head.reading != reading or head.after != (heads[-1].until if heads else after):
+        is_foreign = head.reading != reading
+        if is_foreign or head.after != (heads[-1].until if heads else after):
             break
         heads.append(head)
         all_batches.append(batches)
@@ -384,7 +385,7 @@ def take_up(
                 _restore_steps(corpus, batch)
             else:
                 _restore_nodes(corpus, kind, batch, nodes)
-    return heads[-1] if heads else None, len(heads)
+    return heads[-1] if heads else None, len(heads), is_foreign
 
 
 def restore_others(corpus: Corpus, large: Sequence[Segment], nodes: Mapping[str, Node]) -> None:

@@ -169,8 +169,8 @@ class RepositoryIndex(Embedding):
             return self._view.revision
 
     def _call_for_more(self) -> None:
-        enough = self.segments is not None and any(map(self._held.is_enough, CHAINS))
-        if self._view.owed or (enough and self.owe is not None):
+        may_keep = self.segments is not None and self.owe is not None and not self._gives_way
+        if self._view.owed or (may_keep and any(map(self._held.is_enough, CHAINS))):
             self.wake()
 
     async def _follow(self, *, held: bool = False) -> None:
@@ -322,7 +322,7 @@ class RepositoryIndex(Embedding):
         """Keep large segments of what a long reading has brought; False: begin anew."""
         keeper, groups = self._keeper, (self._corpus.steps, *self._corpus.nodes.values())
         many = any(group.living >= MOST_TAIL for group in groups)
-        if keeper is None or not many or self._corpus.steps.has_heirs:
+        if keeper is None or not many or self._corpus.steps.has_heirs or self._gives_way:
             return True
         try:
             known = self._cursor, self._number, self._threads
@@ -352,6 +352,14 @@ class RepositoryIndex(Embedding):
         texts = {"agent": self.agent_name, "speaker": self.default_actor}
         return Keeper(self.segments, {**texts, "passages": space.passage_tokens}, space.name)
 
+    _foreign = 0
+    """How often segments of another reading were met: those met first are made anew."""
+
+    @property
+    def _gives_way(self) -> bool:
+        """Whether segments are left to somebody else who lives, and makes them in another way."""
+        return self._held.is_foreign and self._foreign > 1
+
     async def _restore(self) -> None:
         """Begin with what the store keeps, but for vectors that are not in large segments."""
         if self._keeper is None:
@@ -359,7 +367,9 @@ class RepositoryIndex(Embedding):
         if not self.is_held:
             self._start_again()
         try:
-            self._cursor = await self._keeper.take_up(self._held, self._threads)
+            known, replaces = (self._held, self._threads), not self._foreign
+            self._cursor = await self._keeper.take_up(*known, replaces=replaces)
+            self._foreign += self._held.is_foreign
             unread = [*self._corpus.steps.unread.values()]
             if self._held.large["steps"]:
                 await self._read_alone()
@@ -386,7 +396,7 @@ class RepositoryIndex(Embedding):
 
     async def _seal(self, keeper: Keeper) -> None:
         await self._follow()
-        if not self.is_held:
+        if not self.is_held or self._gives_way:
             return
         held, large = self._held, {**self._held.large}
 

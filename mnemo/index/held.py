@@ -53,7 +53,7 @@ class Held:
     """What an index holds of its repository in memory, to be let go together."""
 
     __slots__ = (
-        *("by_key", "corpus", "damaged", "early", "gone", "large", "listed"),
+        *("by_key", "corpus", "damaged", "early", "gone", "is_foreign", "large", "listed"),
         *("recent", "refused", "sealed", "tongues", "unlisted", "unseen"),
     )
 
@@ -73,6 +73,8 @@ class Held:
         """Whether vectors up to the cursor are to be read that are owed."""
         self.recent = VectorCache[bytes](RECENT)
         self.tongues: deque[bool] = deque(maxlen=JUDGED)
+        self.is_foreign = False
+        """Whether segments were met that are made by another reading, e.g. of other names."""
         self.early: dict[str, Vector] = {}
         self.damaged: set[str] = set()
         """Rows that are left out, but those of steps and messages."""

@@ -46,10 +46,11 @@ class Keeper:
 
     # ── Taken up ─────────────────────────────────────────────────────────────────────
 
-    async def take_up(self, held: Held, threads: Threads) -> FeedCursor:
+    async def take_up(self, held: Held, threads: Threads, *, replaces: bool) -> FeedCursor:
         """
         Have *held*, which is new, hold what is kept, and give up to where of the feed that is; the
-        vectors of what is not in large segments are not in it.
+        vectors of what is not in large segments are not in it. What is of no use goes; what is of
+        another reading only where *replaces*.
 
         *Raises* ``StoreError``. *Cancellation*: begin anew.
         """
@@ -59,7 +60,7 @@ class Keeper:
             large = await self._opened(chain, listed, held, threads)
             if len(large) < len(listed):
                 if not await self._are_listed(chain, listed):
-                    return await self.take_up(held, threads)
+                    return await self.take_up(held, threads, replaces=replaces)
                 useless[chain] = listed[len(large)].no
             if large:
                 set = partial(self._set, held, chain, large, listed[: len(large)], rest.nodes)
@@ -70,7 +71,8 @@ class Keeper:
                 continue
             found = [*parts.values()]
             reading = partial(at_rest.take_up, held.corpus, found, rest.nodes, self._reading)
-            head, used = await threads.run(reading, held.end(chain))
+            head, used, is_foreign = await threads.run(reading, held.end(chain))
+            held.is_foreign |= is_foreign
             if head is not None:
                 ends.append(head.until)
                 held.tongues.extend(head.tongues)
@@ -79,7 +81,8 @@ class Keeper:
         await threads.run(held.hide_replaced)
         held.sealed = {chain: held.corpus.count_of(chain) for chain in CHAINS}
         for chain, no in useless.items():
-            await self.drop(chain, no)
+            if replaces or not held.is_foreign:
+                await self.drop(chain, no)
         if not ends:
             return FeedCursor()
         held.unseen, held.by_key = True, any(held.large.values())
@@ -110,7 +113,9 @@ class Keeper:
                         log.warning("a part of the index is read anew: %s", error)
                     break
                 after = opened[-1].head.until if opened else FeedCursor()
-                if segment.head.reading != self._large_reading or segment.head.after != after:
+                is_foreign = segment.head.reading != self._large_reading
+                held.is_foreign |= is_foreign
+                if is_foreign or segment.head.after != after:
                     break
                 segment = await threads.run(segment.without, [*held.gone])
             opened.append(segment)

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -125,7 +125,7 @@ def repeats_of(view: Any) -> set[tuple[str, str]]:
 async def same_as_in_memory(index: Any, memory: Any) -> None:
     """Check that *index* holds what reading everything gives."""
     await index.embed_waiting()
-    anew = index_of(memory, kept=False)
+    anew = replace(index_of(memory, kept=False), agent_name=index.agent_name)
     await anew.embed_waiting()
     view, whole = await index.corpus(), await anew.corpus()
     ours, theirs = sorted(rows_of_view(view), key=key), sorted(rows_of_view(whole), key=key)
@@ -262,6 +262,37 @@ async def test_who_seals_does_not_go_on_with_what_was_replaced(place, monkeypatc
         assert not holding(place, b"quagga")
         await same_as_in_memory(index, memory)
         await same_as_in_memory(index_of(memory, kept=True), memory)
+
+
+@pytest.mark.parametrize("large", [False, True])
+async def test_who_reads_in_another_way_is_left_alone_in_the_end(place, monkeypatch, large):
+    """Segments that somebody else makes anew again and again are not written in turn."""
+    with few(large=8, exact=12) if large else nullcontext():
+        async with opened(place) as (memory, repo):
+            await collect(repo, "s", 10)
+            await tell(repo, 0, 8)
+            own = index_of(memory, kept=True)
+            await own.embed_waiting()
+            both = own, replace(own, agent_name="Robot")
+            written, put = list[int](), stored.StoredSegments.put
+
+            async def counted(
+                self: Any, head: Any, segment: bytes, *more: Any, **named: Any
+            ) -> bool:
+                written.append(len(segment))
+                return await put(self, head, segment, *more, **named)
+
+            monkeypatch.setattr(stored.StoredSegments, "put", counted)
+            sizes = list[int]()
+            for _ in range(5):
+                for index in both:
+                    assert index.let_go()
+                    await index.corpus()
+                    await index.seal()
+                    await same_as_in_memory(index, memory)
+                sizes.append(sum(written))
+            assert sizes[0]
+            assert {*sizes[2:]} == {sizes[-1]}
 
 
 @pytest.mark.usefixtures("many")
