@@ -321,13 +321,14 @@ class Session:
         self._check_usable("close")
         await self._work.close()
 
-    async def commit(self, *, use_model: bool = True) -> CommitReceipt:
+    async def commit(self, *, use_model: bool | None = None) -> CommitReceipt:
         """
         Write the staged changeset in one transaction; in ``failed``, start the retry.
 
         Args:
             use_model: False: a retry extracts what is not extracted yet without the chat model, in
-                this process. If that dies meanwhile, the episode is extracted as ever.
+                this process. If that dies meanwhile, the episode is extracted as ever. Anything
+                else: with it, if there is one.
 
         Returns:
             ``status == "committed"`` after the transaction, ``"retrying"`` in ``failed``.
@@ -341,7 +342,7 @@ class Session:
         if await self._work.resolve_doubt("commit"):
             return CommitReceipt(status="retrying")
         self._work.life.require("commit")
-        return await completed(self._work.begin_commit(use_model=use_model))
+        return await completed(self._work.begin_commit(use_model=use_model is not False))
 
     async def discard(self) -> None:
         """

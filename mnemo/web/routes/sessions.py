@@ -113,7 +113,7 @@ async def steps(
 
 
 @router.post("/session/retry", response_model=mnemo.CommitReceipt, name="session.retry")
-async def retry(session: Opened, use_model: bool = True) -> Any:
+async def retry(session: Opened, use_model: bool | None = None) -> Any:
     """Try a failed extraction again, with the chat model or without it."""
     if session.state is not mnemo.SessionState.FAILED:
         raise mnemo.SessionError("not_failed", state=session.state, operation="retry")
