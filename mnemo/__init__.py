@@ -55,6 +55,7 @@ if TYPE_CHECKING:  # each is loaded when it is first asked for
     from mnemo.prompts.profiles import Profile as Profile
     from mnemo.recall.keyword import SearchHit as SearchHit
     from mnemo.recall.result import Candidate as Candidate
+    from mnemo.recall.result import Expected as Expected
     from mnemo.recall.result import Explanation as Explanation
     from mnemo.recall.result import ReasonedMemory as ReasonedMemory
     from mnemo.recall.result import RecallResult as RecallResult
@@ -167,7 +168,7 @@ _NAMES = {
     "notes.update": "NoteUpdate Progress",
     "prompts.profiles": "Profile",
     "recall.keyword": "SearchHit",
-    "recall.result": "Candidate Explanation ReasonedMemory RecallResult SourceRef",
+    "recall.result": "Candidate Expected Explanation ReasonedMemory RecallResult SourceRef",
     "recall.view": "MessageView",
     "repository.agent_tools": "AgentTool ToolAnswer",
     "repository.checkpoints": "Checkpoints",

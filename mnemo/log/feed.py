@@ -52,6 +52,10 @@ SELECT p.node_id, m.no FROM steps p $join threads q ON q.repo = p.repo AND q.id 
 $join messages m ON m.repo = q.repo AND m.thread = q.no AND m.id = p.message
 WHERE p.repo = ? AND p.ordinal BETWEEN ? AND ? AND p.gone = 0 AND m.kind IN ({_SPOKEN})
 """
+_OF_MESSAGE = """
+SELECT m.no FROM threads t $join messages m ON m.repo = t.repo AND m.thread = t.no
+WHERE t.repo = ? AND m.id IN $texts
+"""
 _MESSAGES_BY_NUMBER = f"""
 SELECT {tables.MESSAGE_COLUMNS}, m.no, t.ttl_s FROM messages m
 $join threads t ON t.no = m.thread AND $also t.repo = m.repo
@@ -198,6 +202,11 @@ class StoredFeed(OfRepository):
         """The messages behind ids of documents; expired ones are among them."""
         numbers = [no for id in ids if (no := document_number(id)) is not None]
         return await self._named(_MESSAGES_BY_NUMBER, numbers, _by_document)
+
+    async def documents_of(self, message_id: str) -> list[str]:
+        """The ids of the documents of messages of this id, in whatever threads."""
+        found = await self._named(_OF_MESSAGE, [message_id], list)
+        return [message_document(number) for (number,) in found]
 
     async def without_vectors(self, keys: Collection[str]) -> set[str]:
         """Those of *keys* under which no vector is stored."""

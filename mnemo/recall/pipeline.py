@@ -27,10 +27,12 @@ from mnemo.prompts.reason import REASONING, ReasonPurpose, Recalled, fitting, re
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder
 from mnemo.recall import score
+from mnemo.recall.expected import look_for
 from mnemo.recall.recall_log import MERGE_S, RecallLog
 from mnemo.recall.request import RecallRequest, RecallRun
 from mnemo.recall.result import (
     Candidate,
+    Expected,
     FoundNotes,
     ReasonedMemory,
     RecallResult,
@@ -172,12 +174,16 @@ class Recall:
     async def _answer(self, run: RecallRun) -> RecallResult:
         """Search, add items, put into words, add notes."""
         request, trace, notes = run.request, run.trace, None
-        candidates = await self._searched(run)
+        candidates, search = await self._searched(run)
         sure = confidence(trace.evidence) if candidates else 0.0
         if request.items and self.find_items is not None:
             candidates = await self._with_items(run, candidates, self.find_items)
+        expected = await self._expected(request, candidates, search)
         if sure < request.min_confidence:
             candidates = []
+            if expected is not None and expected.rank is not None:
+                told = f"{sure:.2f} of {request.min_confidence}"
+                expected = replace(expected, rank=None, left_out_by="min_confidence", detail=told)
         answer = None
         with run.phase("reason"):
             if candidates and request.reason and self.chat_model is not None:
@@ -207,12 +213,31 @@ class Recall:
             # Items are not judged: of them alone nothing is said.
             warn_below=self.config.recall.warn_below if trace.evidence else 0.0,
             notes=notes,
+            expected=expected,
             count=self._count,
         )
 
-    async def _searched(self, run: RecallRun) -> list[Candidate]:
+    async def _expected(
+        self, request: RecallRequest, candidates: Sequence[Candidate], search: Search | None
+    ) -> Expected | None:
+        """Where the memory stands that is expected, if one is."""
+        if (id := request.expect) is None:
+            return None
+        numbered = enumerate(candidates, 1)
+        # A keyed item was not searched: it is found, or it is not.
+        item = next((n for n, one in numbered if one.node.id == id and one.node.type == "item"), 0)
+        if item:
+            value = candidates[item - 1]
+            found = Expected(id=id, type="item", rank=item, relevance=value.relevance)
+            return replace(found, score=value.score)
+        if search is None:
+            return Expected(id=id, left_out_by="unknown", detail="nothing was searched")
+        return await look_for(search, id, candidates)
+
+    async def _searched(self, run: RecallRun) -> tuple[list[Candidate], Search | None]:
         """Read what is stored, plan, and find the steps and nodes that answer."""
         request, trace, candidates = run.request, run.trace, list[Candidate]()
+        search: Search | None = None
         read = partial(self.index.corpus, embedded=True, query=request.query)
         # Recalls that wait for no model go one after the other: two that compute at once take
         # the interpreter from each other and need longer for it. A static embedder computes
@@ -243,7 +268,7 @@ class Recall:
                     with run.phase("sources"):
                         candidates = await answered(search)
             trace.revision, trace.owed = corpus.revision, corpus.owed
-        return candidates
+        return candidates, search
 
     async def _with_items(
         self, run: RecallRun, candidates: list[Candidate], find: FindItems

@@ -23,7 +23,7 @@ from mnemo.recall.result import RecallTrace
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.text import clean, fold, is_blank, one_line
-from mnemo.runtime.validation import every, finite_number, one_of, quoted, whole_number
+from mnemo.runtime.validation import every, finite_number, known_id, one_of, quoted, whole_number
 from mnemo.values.filters import Filters
 from mnemo.values.graph import NodeType
 from mnemo.values.steps import Step
@@ -73,12 +73,15 @@ class RecallRequest:
     notes: bool = False
     min_score: float = 0.0
     min_confidence: float = 0.0
+    expect: str | None = None
 
     def __post_init__(self) -> None:
         whole_number("k", self.k, 1)
         whole_number("max_hops", self.max_hops, 0)
         if self.mode is not None:
             one_of("mode", self.mode, MODES)
+        if self.expect is not None:
+            known_id("expect", self.expect)
         for name in ("min_score", "min_confidence"):
             if not 0 <= finite_number(name, value := getattr(self, name)) <= 1:
                 raise ValueError(f"{name} must be from 0 to 1, not {value}")

@@ -207,6 +207,58 @@ class ReasonedMemory:
     sources: tuple[SourceRef, ...] = ()
 
 
+LeftOut: TypeAlias = Literal[
+    "unknown",
+    "abstained",
+    "type",
+    "superseded",
+    "filter",
+    "context",
+    "not_gathered",
+    "top_k",
+    "max_candidates",
+    "min_score",
+    "cut",
+    "k",
+    "min_confidence",
+]
+"""What leaves a memory out of an answer, in the order in which a recall comes to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """
+    Where a memory stands that ``recall(expect=)`` names.
+
+    Attributes:
+        id: Of the node, step or message, as it was asked for.
+        type: ``None``: nothing has the id.
+        rank: Its number among the candidates, from 1, and in ``as_text``; of one that shares the
+            place of what restates it that place's. ``None``: it was left out.
+        score: As of ``Candidate``; ``None`` where it was no candidate.
+        relevance: In [0, 1]; of no candidate by the question alone; ``None``: it was not scored.
+        place: By relevance to the question alone, from 1, among all of its type that the filters
+            let through, in a large repository among those gathered.
+        left_out_by: ``unknown``: nothing that recall finds has the id; ``abstained``: the question
+            is no language; ``type``: of ``types`` or the mode; ``superseded``; ``filter``: those
+            that *detail* names; ``context``: a step of the session that asks; ``not_gathered``:
+            in a large repository others are nearer; ``top_k`` of its type; ``max_candidates``,
+            ``min_score``, ``cut``, ``k``, ``min_confidence``: the bounds of these names.
+        detail: The filters, or the bound, in words.
+        outdated_by: Node id of what is newer, and stands before it.
+    """
+
+    id: str
+    type: NodeType | None = None
+    rank: int | None = None
+    score: float | None = None
+    relevance: float | None = None
+    place: int | None = None
+    left_out_by: LeftOut | None = None
+    detail: str = ""
+    outdated_by: str | None = None
+
+
 @dataclass(slots=True)
 class RecallTrace:
     """
@@ -264,6 +316,7 @@ class RecallResult:
         confidence: How likely the answer is among the candidates, in [0, 1].
         warn_below: Confidence below which ``as_text`` says so first, in [0, 1].
         notes: A ``NoteRecall``; ``None`` where notes were not asked for, or failed.
+        expected: Where the memory stands that was named, if one was.
         count: What the tokens of ``as_text`` are counted with.
     """
 
@@ -277,6 +330,7 @@ class RecallResult:
     confidence: float = 1.0
     warn_below: float = field(default=0.0, repr=False)
     notes: FoundNotes | None = None
+    expected: Expected | None = None
     count: Count = field(default=count_tokens, repr=False, compare=False)
 
     def __repr__(self) -> str:

@@ -478,13 +478,19 @@ def _worth_reading(search: Search, places: Sequence[Found]) -> list[Found]:
     The first *k* of *places*, without what is far below the best. A note behind the fifth place
     needs ``config.recall.cut`` of the best value; a turn, whose scores lie closer, its square.
     """
-    cut, kept = search.config.recall.cut, list[Found]()
+    kept = list[Found]()
     best = max(places, key=lambda place: place.value)
     for place in places:
-        notes = all(search.hits[type].are_notes(id) for type, id in (place.spoken, best.spoken))
-        if len(kept) < KEPT or place.value >= (cut if notes else cut**2) * best.value:
+        if len(kept) < KEPT or not is_far_below(search, place, best):
             kept.append(place)
     return kept[: search.run.request.k]
+
+
+def is_far_below(search: Search, place: Found, best: Found) -> bool:
+    """Whether *place* is cut behind the fifth one."""
+    cut = search.config.recall.cut
+    notes = all(search.hits[type].are_notes(id) for type, id in (place.spoken, best.spoken))
+    return place.value < (cut if notes else cut**2) * best.value
 
 
 def _candidate(search: Search, f: Found) -> Candidate:

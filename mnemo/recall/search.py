@@ -291,10 +291,10 @@ class Search:
     async def _scored(self, question: score.RecallQuestion) -> HopZero:
         """Score what is stored; of a large repository what is gathered for *question*, too."""
         self._questions.append(question)
-        await self._bring()
+        await self.bring()
         return await self.threads.run(hop_zero, self.corpus, question, self.run, self.config)
 
-    async def _bring(self, more: Iterable[str] = ()) -> None:
+    async def bring(self, more: Iterable[str] = ()) -> None:
         """Gather, of a large repository, what the questions are answered from, and *more* ids."""
         if not isinstance(self._stored, LargeView):
             return
@@ -350,7 +350,7 @@ class Search:
             return
         below = {id for route in routes for id in self._below.get(route.id, ())}
         if more := below - self._more:
-            await self._bring(more)
+            await self.bring(more)
             await self._load_edges(route.id for route in routes)
 
     def _routes(self) -> list[Found]:

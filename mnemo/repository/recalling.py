@@ -55,6 +55,7 @@ class RecallCalls:
         min_confidence: float = 0.0,
         explain: bool = False,
         notes: bool = False,
+        expect: str | None = None,
     ) -> RecallResult:
         """
         Find what the memory knows about *query*, always with its sources.
@@ -90,6 +91,8 @@ class RecallCalls:
             explain: Have every candidate say why it came (``Candidate.why``).
             notes: Look for notes as well, as ``repo.notes.recall`` does, whatever *since*,
                 *until* and *types* say; if that fails, the trace says so.
+            expect: Id of a node, step or message: ``RecallResult.expected`` says where it stands,
+                and what left it out.
 
         Raises:
             ValueError: Blank query or an argument out of range.
@@ -102,7 +105,7 @@ class RecallCalls:
             query, k=k, mode=mode, max_hops=max_hops, reason=reason,
             use_model=use_model, where=where, session_id=session_id, thread_id=thread_id,
             actor=actor, since=since, until=until, types=types, explain=explain, notes=notes,
-            min_score=min_score, min_confidence=min_confidence,
+            min_score=min_score, min_confidence=min_confidence, expect=expect,
         )  # fmt: skip
 
     async def recall_in_context(
@@ -126,6 +129,7 @@ class RecallCalls:
         min_confidence: float = 0.0,
         explain: bool = False,
         notes: bool = False,
+        expect: str | None = None,
     ) -> RecallResult:
         """
         ``recall`` with the query augmented by the goal and the last 3 steps of *session*.
@@ -145,7 +149,7 @@ class RecallCalls:
             query, k=k, mode=mode, max_hops=max_hops, reason=reason,
             use_model=use_model, where=where, session_id=session_id, thread_id=thread_id,
             actor=actor, since=since, until=until, types=types, explain=explain, notes=notes,
-            min_score=min_score, min_confidence=min_confidence,
+            min_score=min_score, min_confidence=min_confidence, expect=expect,
             context=self._sessions.context(session),
         )  # fmt: skip
 
@@ -169,6 +173,7 @@ class RecallCalls:
         min_confidence: float = 0.0,
         explain: bool = False,
         notes: bool = False,
+        expect: str | None = None,
     ) -> list[RecallResult]:
         """
         ``recall`` of several questions, in their order; those that ask a model do so side by side.
@@ -190,7 +195,7 @@ class RecallCalls:
                 query, k=k, mode=mode, max_hops=max_hops, reason=reason,
                 use_model=use_model, where=where, session_id=session_id, thread_id=thread_id,
                 actor=actor, since=since, until=until, types=types, explain=explain, notes=notes,
-                min_score=min_score, min_confidence=min_confidence,
+                min_score=min_score, min_confidence=min_confidence, expect=expect,
             )  # fmt: skip
 
         try:

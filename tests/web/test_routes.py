@@ -232,3 +232,15 @@ async def test_the_recall_log_is_read_by_pages(client):
     await client.post("/v1/recall?repo=a", json={"query": "Who sails?"})
     page = await client.get("/v1/recalls", params={"repo": "a", "limit": 2})
     assert page.json() == {"items": [], "next": None}
+
+
+async def test_a_recall_tells_where_an_expected_memory_stands(client):
+    """Its rank, or what left it out."""
+    await client.post(
+        "/v1/remember?repo=a", json={"content": "I sail.", "actor": "Ada", "key": "m"}
+    )
+    asked = {"query": "Who sails?", "expect": "m"}
+    found = (await client.post("/v1/recall?repo=a", json=asked)).json()["expected"]
+    assert (found["rank"], found["left_out_by"]) == (1, None)
+    found = (await client.post("/v1/recall?repo=a", json=asked | {"actor": "Bo"})).json()
+    assert (found["expected"]["left_out_by"], found["expected"]["detail"]) == ("filter", "actor")
