@@ -190,3 +190,31 @@ def test_the_address_is_told_before_the_application_is_imported(tmp_path, monkey
     address, imported = found.stdout.splitlines()
     assert address.startswith(f"http://127.0.0.1:{port}/#token=")
     assert imported == "False False"
+
+
+@pytest.mark.slow
+def test_a_stop_by_sigterm_ends_streams_and_closes_the_store(tmp_path):
+    """Nothing is complained of, and what the audit log was told is in its file."""
+    secret = new_token()
+    tokens, audit = tmp_path / "tokens.toml", tmp_path / "audit.jsonl"
+    made = token_of(secret, "desk")
+    tokens.write_text(f'[[tokens]]\nname = "desk"\nsha256 = "{made.sha256}"\nrights = "read"\n')
+    command = [sys.executable, "-m", "mnemo", "serve", "--port", "0", "--audit-log", str(audit)]
+    command += ["--token-file", str(tokens)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, env=child_environment(), **pipes) as process:
+        url = process.stdout.readline().strip()
+        headers = {"authorization": f"Bearer {secret}"}
+        with (
+            httpx.Client(base_url=url, headers=headers, timeout=LIMIT_S) as client,
+            client.stream("GET", "/v1/events") as stream,
+        ):
+            assert stream.status_code == 200
+            body = {"content": "Ada sails."}
+            assert client.post("/v1/remember", json=body).status_code == 403
+            process.terminate()
+            for _ in stream.iter_bytes():
+                pass  # until it ends, without an error
+        assert process.wait(LIMIT_S) == 0
+        assert process.stderr.read() == ""
+    assert json.loads(audit.read_text())["what"] == "refused"
