@@ -147,7 +147,14 @@ OPEN = ("/healthz", "/readyz")
 """Paths that need no token."""
 OF_THE_SERVICE = frozenset(
     {
-        *("bad_request", "token_missing", "token_unknown", "forbidden", "foreign_origin"),
+        *(
+            "bad_request",
+            "token_missing",
+            "token_unknown",
+            "token_expired",
+            "forbidden",
+            "foreign_origin",
+        ),
         *("not_found", "method_not_allowed", "request_timeout", "content_too_large"),
         *("unsupported_media_type", "wrong_host", "invalid_argument", "rate_limited"),
         *("request_header_fields_too_large", "too_many_requests", "too_many_wrong_tokens"),

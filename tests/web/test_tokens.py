@@ -133,6 +133,15 @@ async def test_a_token_s_last_use_is_told_to_tokens_of_all_repositories(connect)
     assert name not in (await limited.get("/metrics")).text
 
 
+async def test_a_token_that_has_ended_says_so(connect):
+    """Until then it holds; the document lists the reason."""
+    now = datetime.now(UTC)
+    ended = connect(token_of("e", "e", expires=now - timedelta(seconds=1)), secret="e")
+    assert reason(await ended.get("/v1/caller")) == (401, "token_expired")
+    later = connect(token_of("l", "l", expires=now + timedelta(hours=1)), secret="l")
+    assert (await later.get("/v1/caller")).is_success
+
+
 # ── The right to have a model asked ──────────────────────────────────────────────────
 
 
