@@ -16,21 +16,29 @@ from mnemo.exchange import RemoteEvent, adapter, given, messages_as_json
 from mnemo.operations import OPERATIONS, Operation
 from mnemo.remote import (
     ConversationCalls,
+    GoalsCalls,
     InspectionCalls,
+    ItemsCalls,
     NotesCalls,
+    PinsCalls,
     RepositoryCalls,
     SessionCalls,
+    SnapshotsCalls,
 )
 from mnemo.runtime.validation import checked_repo_id
 
 __all__ = [
     "RemoteConversation",
     "RemoteEvent",
+    "RemoteGoals",
     "RemoteInspection",
+    "RemoteItems",
     "RemoteMnemo",
     "RemoteNotes",
+    "RemotePins",
     "RemoteRepository",
     "RemoteSession",
+    "RemoteSnapshots",
 ]
 
 LONGEST_WAIT_S = 300.0
@@ -233,6 +241,11 @@ class RemoteRepository(RepositoryCalls):
         return RemoteNotes(self)
 
     @property
+    def items(self) -> RemoteItems:
+        """Its keyed items."""
+        return RemoteItems(self)
+
+    @property
     def inspection(self) -> RemoteInspection:
         """A look into it."""
         return RemoteInspection(self)
@@ -271,7 +284,7 @@ def _bounded(given: dict[str, Any]) -> float:
 
 def _as_json(arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments that say something, as JSON has them."""
-    for name in ("content", "messages"):
+    for name in ("content", "history", "messages"):
         if name in arguments and not isinstance(arguments[name], str):
             format = arguments.pop("format", None)
             arguments[name] = messages_as_json(arguments[name], format)
@@ -360,22 +373,38 @@ class RemoteSession(SessionCalls):
 
 
 class _Part:
-    """What a repository hands out."""
+    """What a repository hands out; *where* is what else its address names."""
 
-    def __init__(self, repo: RemoteRepository) -> None:
+    def __init__(self, repo: RemoteRepository, **where: str) -> None:
         self._repo = repo
+        self._where = where
 
     async def _carry_out(self, operation: Operation, given: dict[str, Any]) -> Any:
-        return await self._repo._send(operation, given)
+        return await self._repo._send(operation, given, **self._where)
 
 
-class RemoteConversation(ConversationCalls):
+class RemoteConversation(_Part, ConversationCalls):
     """One thread; its calls are those of ``Conversation``, which says more."""
 
     def __init__(self, repo: RemoteRepository, thread_id: str, remember: bool = False) -> None:
-        self._repo = repo
+        super().__init__(repo, thread=thread_id)
         self._remember = remember
         self.thread_id = thread_id
+
+    @property
+    def goals(self) -> RemoteGoals:
+        """What its agent is to reach."""
+        return RemoteGoals(self._repo, **self._where)
+
+    @property
+    def pins(self) -> RemotePins:
+        """Messages that its goals hold on to."""
+        return RemotePins(self._repo, **self._where)
+
+    @property
+    def snapshots(self) -> RemoteSnapshots:
+        """Summaries of what has left its window."""
+        return RemoteSnapshots(self._repo, **self._where)
 
     async def history(
         self, *, from_seq: int = 0, to_seq: int | None = None
@@ -396,7 +425,7 @@ class RemoteConversation(ConversationCalls):
     async def _carry_out(self, operation: Operation, given: dict[str, Any]) -> Any:
         if "remember" in given:
             given["remember"] = given["remember"] or self._remember
-        return await self._repo._send(operation, given, thread=self.thread_id)
+        return await super()._carry_out(operation, given)
 
 
 class RemoteNotes(_Part, NotesCalls):
@@ -405,3 +434,19 @@ class RemoteNotes(_Part, NotesCalls):
 
 class RemoteInspection(_Part, InspectionCalls):
     """A look into a repository; the calls are those of ``Inspection``, which says more."""
+
+
+class RemoteItems(_Part, ItemsCalls):
+    """Keyed items; the calls are those of ``Items``, which says more."""
+
+
+class RemoteGoals(_Part, GoalsCalls):
+    """The goals of a thread; the calls are those of ``Goals``, which says more."""
+
+
+class RemotePins(_Part, PinsCalls):
+    """The pins of a thread; the calls are those of ``Pins``, which says more."""
+
+
+class RemoteSnapshots(_Part, SnapshotsCalls):
+    """The snapshots of a thread; the calls are those of ``Snapshots``, which says more."""

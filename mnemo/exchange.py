@@ -72,10 +72,11 @@ NodeShape: TypeAlias = Annotated[Union[_STORED], Field(discriminator="type")]  #
 _FOUND: TypeAlias = Annotated[  # type: ignore[valid-type]
     Union[(*_STORED, _node_shape(KeyedItem))], Field(discriminator="type")
 ]
+NoteRecallShape = _shape(mnemo.NoteRecall)
 RecallShape = _shape(
     mnemo.RecallResult,
     candidates=list[_shape(mnemo.Candidate, node=_FOUND)],  # type: ignore[misc]
-    notes=_shape(mnemo.NoteRecall) | None,
+    notes=NoteRecallShape | None,
     text=str,
     citations=tuple[int, ...],
 )
@@ -114,6 +115,11 @@ StatisticsShape = _shape(
 )
 SHAPES: dict[Any, Any] = {
     mnemo.RecallResult: RecallShape,
+    mnemo.NoteRecall: NoteRecallShape,
+    mnemo.NoteUpdate: _shape(
+        mnemo.NoteUpdate,
+        error=Annotated[str | None, BeforeValidator(lambda error: error and str(error))],
+    ),
     mnemo.Step: StepShape,
     mnemo.Job: _shape(mnemo.Job),
     mnemo.MessageView: ViewShape,

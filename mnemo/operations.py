@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import cached_property
-from types import FunctionType, UnionType
+from types import FunctionType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, Union
 
 from pydantic import AwareDatetime, Field, JsonValue, NaiveDatetime
@@ -74,6 +74,21 @@ conversation.append         write  POST    /conversation/messages
 conversation.load           read   POST    /conversation/load
 conversation.clear          write  POST    /conversation/clear
 conversation.look           read   GET     /conversation/window
+conversation.recent         read   GET     /conversation/recent
+conversation.next_seq       read   GET     /conversation/next_seq
+conversation.compact        write  POST    /conversation/compact
+conversation.compactions    read   GET     /conversation/compactions
+conversation.compress       write  POST    /conversation/compress
+conversation.withdraw       write  POST    /conversation/withdraw
+conversation.settle         write  POST    /conversation/settle
+conversation.purge          write  POST    /conversation/purge
+conversation.goals.add      write  POST    /conversation/goals
+conversation.goals.list     read   GET     /conversation/goals
+conversation.goals.update   write  PATCH   /conversation/goals
+conversation.goals.complete write  POST    /conversation/goals/complete
+conversation.pins.attach    write  POST    /conversation/pins
+conversation.pins.list      read   GET     /conversation/pins
+conversation.snapshots.list read   GET     /conversation/snapshots
 session.start_episode       write  POST    /session/start_episode
 session.append              write  POST    /session/steps
 session.append_messages     write  POST    /session/messages
@@ -88,6 +103,17 @@ notes.write                 write  PUT     /note                     write_note
 notes.delete                write  DELETE  /note
 notes.history               read   GET     /note/history
 notes.restore               write  POST    /note/restore
+notes.purge                 write  POST    /note/purge
+notes.overview              read   GET     /notes/overview
+notes.recall                read   POST    /notes/recall
+notes.undo                  write  POST    /notes/undo
+notes.update_after_task     model  POST    /notes/update_after_task
+items.put                   write  PUT     /item
+items.get                   read   GET     /item
+items.delete                write  DELETE  /item
+items.search                read   POST    /items/search
+items.list_namespaces       read   POST    /items/namespaces
+inspection.changes          read   GET     /changes
 """
 """
 Operations that are on more surfaces than the library and ``mnemo.sync``: the right that each needs,
@@ -103,9 +129,7 @@ ADDRESSES = {
 }
 """Parameters that are in a route's address, also where it has a body, and their names there."""
 
-IN_PROCESS = frozenset(
-    {"config", "chat_model", "embedder", "retrieval", "compression", "ttl_s", "on_progress"}
-)
+IN_PROCESS = frozenset({"config", "chat_model", "embedder", "on_progress"})
 """Parameters that JSON has no form for: settings, models and callbacks are the service's own."""
 
 DEFAULTS: dict[str, tuple[Any, str]] = {
@@ -149,16 +173,24 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "after": (0, 100),
     "before": (0, 100),
     "budget_tokens": (1, 10_000_000),
+    "count": (1, MOST_AT_ONCE),
+    "end_seq": (0, 2**53),
     "expected_seq": (0, 2**53),
     "expected_version": (0, 2**53),
+    "goal_id": (0, 2**53),
+    "iterations": (0, 1_000_000),
     "k": (1, 1_000),
     "limit": (1, MOST_AT_ONCE),
+    "max_depth": (1, 1_000),
     "max_hops": (0, 10),
     "max_retries": (0, 10),
     "min_confidence": (0, 1),
     "min_score": (0, 1),
+    "offset": (0, 2**53),
+    "parent_id": (0, 2**53),
     "remember.timeout_s": (0, 600),
     "search.limit": (1, 100),
+    "start_seq": (0, 2**53),
     "timeout_s": (0, 300),
     "update_memory.expected_version": (1, 2**53),
     "version": (1, 2**53),
@@ -173,6 +205,7 @@ _Text: TypeAlias = str | JsonObject
 
 _SENT: dict[Any, Any] = {
     datetime | str | None: Time | None,
+    Mapping[str, Any]: JsonObject,
     Mapping[str, Any] | None: JsonObject | None,
     mnemo.Session | str: str,
     mnemo.SessionState | str: mnemo.SessionState,
@@ -181,23 +214,39 @@ _SENT: dict[Any, Any] = {
 """Types of parameters, and what JSON has in their place."""
 _SENT_AS: dict[str, Any] = {
     "content": _Text | Annotated[list[_Text], Many],
+    "history": Annotated[list[JsonObject], Field(max_length=10_000)],
     "messages": Annotated[list[JsonObject], Many],
     "mode": Literal["semantic", "procedural", "episodic", "mixed"] | None,
     "queries": Annotated[list[str], Field(max_length=MOST_QUESTIONS)],
+    "notes.update_after_task.session": str | None,
     "states": Annotated[list[mnemo.SessionState], Field(max_length=5)],
 }
 """Parameters whose types say less, or more, than JSON's."""
 
 _TEXTS = {
+    "active_only": "Only those that are not done.",
     "body": "The note's Markdown.",
-    "description": "One line that says what the note is about.",
+    "description": "What it is about, in a line.",
+    "end_seq": "The last seq of the range.",
     "expected_version": "The version that this replaces; another one is a conflict.",
     "from_seq": "The first seq.",
     "goal": "What the session is for.",
+    "goal_id": "The goal's id.",
+    "goal_ids": "Goals that hold on to them.",
     "id": "Its id.",
+    "key": "Its key.",
+    "limit": "Members of the answer, at most.",
+    "max_depth": "Parts of a namespace, at most.",
+    "namespace": "The path that the key is below.",
+    "offset": "How many are skipped.",
+    "prefix": "How the namespace begins.",
     "repo": "The repository's id.",
+    "seqs": "Messages of the thread, by seq.",
     "session": "The session's id.",
+    "start_seq": "The first seq of the range.",
     "states": "Any of these ends the wait.",
+    "suffix": "How the namespace ends; null is any part.",
+    "summary_text": "The text that stands for the range.",
     "text": "What it says.",
     "thread": "The thread's id.",
     "thread_ids": "Threads.",
@@ -205,6 +254,7 @@ _TEXTS = {
     "topic": "The note's topic.",
     "type": "A fact or an instruction.",
     "unfinished": "Only those that are not idle.",
+    "update_id": "``NoteUpdate.id``.",
     "version": "The version.",
 }
 """What a parameter means, by its name, where the method's docstring leaves it out."""
@@ -298,7 +348,9 @@ class Operation:
     @cached_property
     def hints(self) -> dict[str, Any]:
         """Types by parameter, and of the result as ``return``."""
-        return typing.get_type_hints(self.function, include_extras=True)
+        kept = {n: kind for n, kind in self.function.__annotations__.items() if n not in IN_PROCESS}
+        named = SimpleNamespace(__annotations__=kept)
+        return typing.get_type_hints(named, self.function.__globals__, include_extras=True)
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -324,7 +376,7 @@ class Operation:
                 kind, default, text = added[name]
                 yield Parameter(name, self._bounded(name, kind), default, text, None)
                 continue
-            kind = _SENT_AS.get(name) or _sent(self.hints[name])
+            kind = self._own(_SENT_AS, name, None) or _sent(self.hints[name])
             default = ... if one.default is one.empty else one.default
             if default is None or f"{self.name}.{name}" in DEFAULTS:
                 default, _ = self._own(DEFAULTS, name, (default, ""))

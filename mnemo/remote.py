@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import mnemo.context.eviction
+import mnemo.context.goals
+import mnemo.items.items
 import mnemo.notes.notes
 import mnemo.repository.conversation
 import mnemo.repository.inspection
@@ -65,3 +68,15 @@ class NotesCalls(Calls, of=mnemo.notes.notes.Notes): ...
 
 
 class InspectionCalls(Calls, of=mnemo.repository.inspection.Inspection): ...
+
+
+class GoalsCalls(Calls, of=mnemo.context.goals.Goals): ...
+
+
+class PinsCalls(Calls, of=mnemo.context.goals.Pins): ...
+
+
+class SnapshotsCalls(Calls, of=mnemo.context.eviction.Snapshots): ...
+
+
+class ItemsCalls(Calls, of=mnemo.items.items.Items): ...

@@ -114,6 +114,10 @@ HANDLES = {
     "": client.RemoteRepository,
     "session": client.RemoteSession,
     "conversation": client.RemoteConversation,
+    "conversation.goals": client.RemoteGoals,
+    "conversation.pins": client.RemotePins,
+    "conversation.snapshots": client.RemoteSnapshots,
+    "items": client.RemoteItems,
     "notes": client.RemoteNotes,
     "inspection": client.RemoteInspection,
 }

@@ -13,13 +13,16 @@ Words:
     by: Who or what wrote it.
     cached_tokens: Tokens that the model had in its cache.
     candidates: What was found, best first.
+    citations: Which number in the text stands for which source.
     community: Only nodes of the community of this number.
     compactions: Summaries of ranges.
     completed_at: When it was done; null: it is open.
+    completed_children: Sub-goals that were done with it.
     condition: When the instruction holds.
     confidence: How sure it is, 0 to 1.
     content: A text, or blocks.
     conversations: Levels of conversations.
+    cost_usd: US dollars; null: nobody knows.
     created_at: When it was stored.
     description: What it is about, in a line.
     detail: What is wrong, in words.
@@ -36,7 +39,7 @@ Words:
     frequency: How often it was found or used, as a part of the score.
     from_index: The first step's index.
     from_seq: The first message's seq.
-    goal: What the session is for.
+    goal: What is to be done.
     goal_ids: Goals for which it stays.
     goals: What is to be done.
     hits: Notes, best first.
@@ -55,6 +58,7 @@ Words:
     message_id: The message's id.
     metadata: A JSON object that filters look at.
     mode: Which kinds of memory were looked at.
+    model: The model's name.
     name: Its name.
     namespace: The path that the key is below.
     node: What was found, whole.
@@ -77,6 +81,7 @@ Words:
     proposition: What the fact says.
     query: What was asked.
     recalls: Questions.
+    released_pins: How many messages are held no longer.
     repo: The repository's id.
     repo_id: The repository's id.
     repositories: Ids of repositories; ``*`` is all.
@@ -105,6 +110,7 @@ Words:
     step_s: Seconds between two values.
     steps: Steps.
     subgoal: What the agent was about to reach.
+    summary_text: The text that stands for the range.
     superseded_by: The fact that replaced it.
     target: Where the edge ends, or what the view is of.
     task_id: The task that wrote it.
@@ -125,6 +131,7 @@ Words:
     type: Which type it is.
     updated_at: When it last changed.
     updates_waiting: Updates that wait.
+    use_model: Whether the chat model is asked.
     valid_from: Since when it holds.
     valid_to: Until when it held.
     value: The JSON object.
@@ -169,14 +176,24 @@ EXAMPLES = {
     "content": "Ada moved to Bern in March.",
     "description": "What is known of Ada",
     "forget": {"thread_id": "default", "dry_run": True},
+    "end_seq": 0,
+    "goal_id": 1,
+    "goal_ids": [1],
     "goal": "Help Ada plan her week",
     "messages": [{"role": "user", "content": "Ada moved to Bern in March."}],
     "observation": "Ada rehearses on Tuesdays.",
+    "history": [{"role": "user", "content": "Ada moved to Bern in March."}],
+    "iterations": 5,
+    "namespace": ["people", "ada"],
+    "queries": ["Where does Ada live?"],
     "query": "Where does Ada live?",
+    "seqs": [0],
+    "start_seq": 0,
     "states": ["ready", "failed"],
     "text": "Ada lives in Bern.",
     "thread_ids": ["default"],
     "topic": "ada",
+    "value": {"instrument": "cello"},
     "version": 1,
 }
 """Of arguments, of others the name; of a whole body where no argument is needed by itself."""

@@ -35,6 +35,8 @@ AUDITED = frozenset(
     {
         *("forget", "update_memory", "delete_repo", "import_repo", "conversation.clear"),
         *("notes.write", "notes.delete", "notes.restore", "write_note"),
+        *("conversation.purge", "conversation.withdraw", "notes.purge", "notes.undo"),
+        *("items.put", "items.delete"),
     }
 )
 """Operations, and tools of MCP, that erase or correct."""

@@ -244,3 +244,11 @@ async def test_a_recall_tells_where_an_expected_memory_stands(client):
     assert (found["rank"], found["left_out_by"]) == (1, None)
     found = (await client.post("/v1/recall?repo=a", json=asked | {"actor": "Bo"})).json()
     assert (found["expected"]["left_out_by"], found["expected"]["detail"]) == ("filter", "actor")
+
+
+async def test_a_correction_with_a_reason_asks_no_model(client):
+    """`reason` of a correction is a text for the history, not the right to have a model asked."""
+    memory = (await client.post("/v1/memories", json={"text": "Ada lives in Bern."})).json()
+    correction = {"text": "Ada lives in Basel.", "reason": "she moved"}
+    answer = await client.patch("/v1/memory", params={"id": memory["id"]}, json=correction)
+    assert (answer.status_code, answer.json()["text"]) == (200, "Ada lives in Basel.")

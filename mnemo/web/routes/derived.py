@@ -124,12 +124,15 @@ def endpoint_of(operation: Operation) -> Callable[..., Any]:
     ) -> Any:  # fmt: skip
         whole = asked | {name: getattr(body, name) for name in names}
         given = prepared({**whole})
-        target = session
-        if thread is not None:
-            target = repo.conversation(thread, remember=given.pop("remember", False))
-        elif session is None:
-            target = getattr(repo, operation.owner) if operation.owner else repo
-        if operation.name in ASKING:
+        target = session or repo
+        for part in () if session else filter(None, operation.owner.split(".")):
+            if part == "conversation":
+                target = repo.conversation(thread, remember=given.pop("remember", False))
+            else:
+                target = getattr(target, part)
+        if operation.right == "model":
+            allow_model(repo, {"use_model": True})
+        elif operation.name in ASKING:
             allow_model(repo, given)
         found = await operation.call(target, given)
         audit_call(operation.name, repo.id, given)
