@@ -92,6 +92,7 @@ Words:
     role: Who speaks.
     running: How many run.
     score: How well it fits, the more the better.
+    seconds_left: Seconds until nothing waits, estimated; null: nobody knows.
     semantic: Facts, in words.
     seq: Its number in the thread.
     series: Values by name, one each step.
