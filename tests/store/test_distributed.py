@@ -65,6 +65,7 @@ OF_ALL = {
     job_rows._BACKLOG: "the levels of a service are of all repositories",
     job_rows._RELEASE: "a service that opens or closes gives up the sessions that it owned",
     repositories._REPOS: "lists the repositories",
+    repositories._OWED: "likewise",
     repositories._NODES: "likewise",
     repositories._TIMES: "likewise",
     erased._OWED: "what a scrub of the whole store looks for",
