@@ -65,6 +65,7 @@ _FIT = Fit(
     indexes=(*staged.INDEXES, graph_checks.INDEX, *note_rows.INDEXES, checkpoint_rows.INDEX),
     settle=staged.SETTLE,
     refuse=staged.refuse_staged,
+    further=staged.FURTHER,
     moves=(graph_checks.MOVE, *staged.MOVES, note_rows.MOVE, item_rows.MOVE),
     put_texts=staged.index_staged,
 )

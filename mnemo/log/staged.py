@@ -132,6 +132,18 @@ SETTLE = (
         WHERE id IN ({_UNFINISHED_WITH_GAP})""",
 )
 """How what lacks records that were left out becomes whole, before *RULES* are looked for."""
+FURTHER = {
+    "sessions": {
+        "episode": ":episodes + (SELECT max(e.n) FROM staging.episodes e WHERE e.session = a.id)"
+    },
+    # Gaps are where steps were forgotten; their number is all that is kept of that.
+    "episodes": {
+        "erased": "coalesce((SELECT max(t.idx) + 1 - count(*) "
+        "FROM staging.steps t WHERE t.episode = a.id), 0)"
+    },
+    "steps": {"recorded_at": "session.updated_at"},
+}
+"""Columns that no line says, and their values."""
 MOVES = (
     """
     INSERT INTO message_calls (repo, thread, call_id, seq)

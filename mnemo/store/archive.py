@@ -345,21 +345,9 @@ _NUMBERED = {
 _STAMP = """
 UPDATE repos SET revision = ?, space_name = ?, space_dimensions = ? WHERE no = ?
 """
-_MOVED_MORE = {
-    "sessions": {
-        "episode": ":episodes + (SELECT max(e.n) FROM staging.episodes e WHERE e.session = a.id)"
-    },
-    # Gaps are where steps were forgotten; their number is all that is kept of that.
-    "episodes": {
-        "erased": "coalesce((SELECT max(t.idx) + 1 - count(*) "
-        "FROM staging.steps t WHERE t.episode = a.id), 0)"
-    },
-    "steps": {"recorded_at": "session.updated_at"},
-}
-"""Columns that no line says, and their values."""
 
 
-def _move(kind: Kind) -> str:
+def _move(kind: Kind, further: Mapping[str, str]) -> str:
     """The statement that moves a table, with the numbers of this store."""
     table, source = kind.table, f"staging.{kind.table.name} a"
     found = {column: f"a.{column}" for column in kind.columns if column != "searched"}
@@ -369,14 +357,11 @@ def _move(kind: Kind) -> str:
     for column, owner in kind.owners.items():
         found[column] = f":{owner.name} + {column}.n"
         source += f" $join staging.{owner.name} {column} ON {column}.{owner.key[0]} = a.{column}"
-    found |= _MOVED_MORE.get(table.name, {})
+    found |= further
     return (
         f"INSERT INTO {table.name} ({', '.join(found)}) "
         f"SELECT {', '.join(found.values())} FROM {source} ORDER BY a.n"
     )
-
-
-_MOVES = tuple(_move(kind) for kind in KINDS.values())
 
 
 def refuse_filled(tx: Tx, repo_id: str) -> None:
@@ -395,7 +380,8 @@ def move(tx: Tx, repo_id: str, head: ArchiveHead, fit: Fit) -> None:
     space = (head.space.name, head.space.dimensions) if head.space else (None, None)
     tx.run(_STAMP, (head.revision, *space, repo))
     bases = {name: _base(tx, name, staged, repo) for name, staged in _NUMBERED.items()}
-    for statement in (*_MOVES, *fit.moves):
+    moves = (_move(kind, fit.further.get(kind.table.name, {})) for kind in KINDS.values())
+    for statement in (*moves, *fit.moves):
         tx.run(statement, bases | {"repo": repo})
     fit.put_texts(tx, repo, bases)
 

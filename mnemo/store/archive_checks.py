@@ -20,6 +20,7 @@ class Fit(NamedTuple):
     *rules*: How they fit; *indexes*, for these and the move, are made once everything is there,
     which is cheaper. *settle*: Statements that mend what would break the rules only because records
     were left out of the archive. *refuse*: Raises for what may not come into a repository again.
+    *further*: Columns that no line says, by table, and their values.
     *moves*: Statements that make rows of what is staged, once its own are moved: ``:repo`` is the
     repository's number, ``:nodes`` what the numbers of staged nodes are added to. *put_texts*: Puts
     them into the full text, given the repository's number and such numbers.
@@ -29,6 +30,7 @@ class Fit(NamedTuple):
     indexes: tuple[str, ...]
     settle: tuple[str, ...]
     refuse: Callable[[Tx, str], None]
+    further: Mapping[str, Mapping[str, str]]
     moves: tuple[str, ...]
     put_texts: Callable[[Tx, int, Mapping[str, int]], None]
 
@@ -41,16 +43,13 @@ def twice(table: str, columns: Iterable[str], where: str = "TRUE") -> str:
     )
 
 
-_UNIQUE = (
+_NO_OWNER = "SELECT line FROM staging.{} WHERE {} NOT IN (SELECT {} FROM staging.{}) ORDER BY n"
+GENERAL: tuple[StagedRule, ...] = (
     *(
-        (kind.table.name, (*kind.owners, *kind.table.key))
+        ("it is there twice", twice(kind.table.name, (*kind.owners, *kind.table.key)))
         for kind in KINDS.values()
         if kind.name != "note_change"
     ),
-)
-_NO_OWNER = "SELECT line FROM staging.{} WHERE {} NOT IN (SELECT {} FROM staging.{}) ORDER BY n"
-GENERAL: tuple[StagedRule, ...] = (
-    *(("it is there twice", twice(table, columns)) for table, columns in _UNIQUE),
     *(
         (
             f"its {column} is not in the archive",
