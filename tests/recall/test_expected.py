@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from helpers import repository
-from segments_kit import few, opened, seal, tell
+from segments_kit import few, learn, opened, seal, tell
 
 from mnemo import Changeset, Config, Expected, Repository, Semantic
 from mnemo.index.large import LargeView
@@ -169,6 +169,9 @@ async def test_what_a_large_repository_did_not_gather_is_told_with_its_score(tmp
     with few():
         async with opened(tmp_path / "m.db") as (memory, large):
             await tell(large, 0, 300)
+            await learn(large, "moss", session_id="moss")
+            (fact, *_) = await large.memories(types=["semantic"])
+            await tell(large, 300, 400)
             await large._parts.index.embed_waiting()
             await seal(memory)
         async with opened(tmp_path / "m.db") as (memory, large):
@@ -184,5 +187,11 @@ async def test_what_a_large_repository_did_not_gather_is_told_with_its_score(tmp
             assert [one.node.id for one in again.candidates] == [
                 c.node.id for c in plain.candidates
             ]
+            of_fact = await expected(large, fact.id, "bees honey river", k=5)
+            assert of_fact.type == "semantic"
+            assert of_fact.left_out_by not in ("unknown", "type", "filter")
+            assert of_fact.relevance is not None
+            about_it = await expected(large, fact.id, "Who keeps moss at home?", k=5)
+            assert about_it.rank is not None
             filtered = await expected(large, "m7", "bees", k=5, actor="Nobody", where={"n": 3})
             assert (filtered.left_out_by, filtered.detail) == ("filter", "actor")

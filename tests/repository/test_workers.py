@@ -14,6 +14,7 @@ from mnemo import (
     Config,
     ExtractionFailed,
     Mnemo,
+    ModelUnavailable,
     Repository,
     SessionBusy,
     UsageError,
@@ -316,6 +317,25 @@ async def test_a_failed_extraction_of_a_worker_fails_the_session(db):
                 assert await session.wait_for("ready", "failed") == "ready"
             assert (await session.commit()).status == "committed"
         assert (await repo.statistics()).jobs.dead == 0
+
+
+async def test_a_retry_without_the_model_needs_no_worker(db):
+    """What a worker failed at is extracted where it is asked for; nothing is left to do."""
+    model = ScriptedChatModel.answering({"semantic": ModelUnavailable("down")})
+    async with service(db, workers=0) as app, service(db, model=model) as other:
+        repo = await app.open_repo("r")
+        session = await repo.start_session("Talk")
+        await session.append("Mara lives in Osaka.", "Noted it")
+        async with working(other):
+            await session.close()
+            with anyio.fail_after(120):
+                assert await session.wait_for("ready", "failed") == "failed"
+        assert (await session.commit(use_model=False)).status == "retrying"
+        with anyio.fail_after(120):
+            assert await session.wait_for("ready", "failed") == "ready"
+        assert (await session.commit()).status == "committed"
+        jobs = (await repo.statistics()).jobs
+        assert (jobs.waiting, jobs.running, jobs.dead) == (0, 0, 0)
 
 
 @pytest.mark.slow
