@@ -246,8 +246,9 @@ class Recall:
         async with nullcontext() if waits else self._turn:
             with run.phase("read"):
                 corpus = await read()
-            # Before anything else runs: what is removed from here on may be in the answer.
-            run.removal = self.index.statistics().cursor.removal
+            if self.log is not None:
+                # Before anything else runs: what is removed from here on may be in the answer.
+                run.removal = self.index.statistics().cursor.removal
             is_searched = not corpus.is_empty and request.types != ()
             if is_searched and run.plans:
                 with run.phase("plan"):

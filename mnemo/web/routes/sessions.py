@@ -113,7 +113,12 @@ async def steps(
 
 
 @router.post("/session/retry", response_model=mnemo.CommitReceipt, name="session.retry")
-async def retry(session: Opened, use_model: bool | None = None) -> Any:
+async def retry(
+    session: Opened,
+    use_model: Annotated[
+        bool | None, Query(description="False: what is left is extracted without the chat model.")
+    ] = None,
+) -> Any:
     """Try a failed extraction again, with the chat model or without it."""
     if session.state is not mnemo.SessionState.FAILED:
         raise mnemo.SessionError("not_failed", state=session.state, operation="retry")
