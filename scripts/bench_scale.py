@@ -107,8 +107,9 @@ class Ground:
         now, then = _schema(self.engine), json.loads(made.read_text() if made.exists() else "{}")
         changed = [table for table in now if now[table] != then.get(table)]
         if FILLED.intersection(changed):
-            for left in [made, *self.folder.glob(f"{name}.db*")]:
-                left.unlink(missing_ok=True)
+            made.unlink(missing_ok=True)
+            for left in self.folder.glob(f"{name}.db*"):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
             if self.engine == "postgres":
                 execute(server.get_uri(), f"DROP SCHEMA IF EXISTS {name} CASCADE")
             await fill(store, self.source, repos, each)
