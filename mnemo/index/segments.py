@@ -239,12 +239,12 @@ Places: TypeAlias = NDArray[np.int64]
 
 def hashes(names: Iterable[str]) -> NDArray[np.uint64]:
     """Stable hashes, by which a segment finds names."""
-    digests = (blake2b(_encoded(name), digest_size=8).digest() for name in breathed(names))
+    digests = (blake2b(_encoded(name), digest_size=8).digest() for name in names)
     return np.frombuffer(b"".join(digests), "<u8")
 
 
 def _ordered(names: Iterable[str]) -> tuple[NDArray[np.uint64], NDArray[Any]]:
-    hashed = hashes(names)
+    hashed = hashes(breathed(names))
     order = np.argsort(hashed, kind="stable")
     return hashed[order], narrowed(order)
 

@@ -223,7 +223,7 @@ class _Gathering:
     """Chooses documents of all parts, and puts them together."""
 
     def __init__(self, corpus: LargeView, question: RecallQuestion, filters: Filters) -> None:
-        self._corpus, self._question = corpus, question
+        self._corpus, self._question, self._is_open = corpus, question, filters.is_open
         steps: tuple[SealedSteps | StepsView, ...] = (*corpus.sealed, corpus.steps)
         self._steps = [_Steps.of(one, filters) for one in steps]
         self._claims = {
@@ -278,15 +278,17 @@ class _Gathering:
 
     def choose(self, more: Collection[str] = ()) -> None:
         """Choose the candidates of all parts, and documents of *more* ids."""
-        few = self._choose_from(self._steps)
-        if not few:
+        if few := self._are_few():
+            for part in self._all_parts():
+                # Those that rest on steps come with these.
+                rests = part.rests if isinstance(part, _Claims) else False
+                part.chosen.append(np.flatnonzero(part.ok & ~np.asarray(rests)))
+        else:
+            self._choose_from(self._steps)
             self._choose_talks()
         for claims in self._claims.values():
-            if few:
-                # Those that rest on steps come with these.
-                for one in claims:
-                    one.ok = one.ok & ~one.rests
-            self._choose_from(claims)
+            if not few:
+                self._choose_from(claims)
             self._choose_some(claims, more)
         self._add(more)
         found = (
@@ -296,18 +298,22 @@ class _Gathering:
         )
         self._add({id for pairs in found for _, id in pairs})
 
-    def _choose_from(self, parts: Sequence[_Part]) -> bool:
-        """Choose all that match if these are few, else the best by words, and by vectors."""
-        if sum(int(np.count_nonzero(part.ok)) for part in parts) <= EXACT:
-            for part in parts:
-                part.chosen.append(np.flatnonzero(part.ok))
-            return True
+    def _are_few(self) -> bool:
+        """Whether what the filters leave is to be scored whole."""
+        left = sum(int(np.count_nonzero(part.ok)) for part in self._steps)
+        for claims in (one for parts in self._claims.values() for one in parts):
+            # With filters only what rests on the steps that match.
+            ok = claims.ok if self._is_open else claims.ok & ~claims.rests
+            left += int(np.count_nonzero(ok))
+        return left <= EXACT
+
+    def _choose_from(self, parts: Sequence[_Part]) -> None:
+        """Choose the best by words, and by vectors."""
         self._choose_best(
             (part, np.flatnonzero(part.ok & (part.words > 0)), part.words) for part in parts
         )
         for asked in self._vectors():
             self._choose_best(self._near(parts, asked))
-        return False
 
     def _choose_some(self, parts: Sequence[_Part], ids: Collection[str]) -> None:
         """Choose of the documents of *ids* the nearest."""
