@@ -36,6 +36,7 @@ from mnemo.cli.opening import (
     in_service,
 )
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line
+from mnemo.runtime.json_logs import written
 from mnemo.runtime.sockets import address_of, listening, listening_at
 from mnemo.runtime.text import counted
 
@@ -142,7 +143,6 @@ def serve(
         # Only now: importing it takes a second or two, in which requests wait.
         from mnemo.web import LOOPBACK, token_of
         from mnemo.web import serve as run_server
-        from mnemo.web.logs import written
 
         async def served(memory: mnemo.Mnemo) -> None:
             _let_requests_go_first()
@@ -155,7 +155,7 @@ def serve(
                 origins=allow_origin or (),
             )
 
-        with written(log_level, audit_log):
+        with written(log_level, {"mnemo.audit": audit_log} if audit_log else {}):
             in_service(store, served, embedder=own, chat_model=chat_model)
 
 

@@ -127,11 +127,12 @@ class JobLevels:
     Attributes:
         dead: Given up after ``config.jobs.max_tries``.
         errors: Kind and subject → the last error, of those that are dead; 100 at most.
-        messages: Of conversations, that wait to be extracted or are being; *oldest_at*: when the
-            first of them was stored, aware; ``None``: there is none.
+        messages: Of conversations, that wait to be extracted or are being.
+        oldest_at: When the first of them was stored, aware; ``None``: there is none.
         per_s: Messages that were extracted per second within the last minute, by this process;
-            ``None``: none were. *seconds_left*: until *messages* are extracted at that rate, the
-            pauses that they wait for aside; ``None``: it cannot be told.
+            ``None``: none were.
+        seconds_left: Until *messages* are extracted at that rate, the pauses that they wait for
+            aside; ``None``: it cannot be told.
     """
 
     waiting: int = 0

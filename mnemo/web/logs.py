@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import queue
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
-from pathlib import Path
 from typing import Any
 
 from mnemo.runtime.clock import elapsed, new_id
@@ -24,12 +20,6 @@ SLOW_S = 1.0
 """Seconds from which on a request is told with its phases (S)."""
 WAITING = ("/v1/events", "/mcp", "/v1/settle", "/v1/session/wait", "/v1/session/close_and_commit")
 """Routes that wait for something, and are not slow."""
-MOST_QUEUED = 10_000
-"""Lines that wait to be written, at most; of further ones the number is told (S)."""
-AUDIT_BYTES = 10_000_000
-"""Bytes of an audit log, after which it is rotated (S)."""
-AUDIT_FILES = 10
-"""Rotated files that are kept beside it (S)."""
 
 AUDITED = frozenset(
     {
@@ -120,69 +110,3 @@ def audit_tool(repo_id: str, content: bytes) -> None:
         match message:
             case {"method": "tools/call", "params": {"name": str(name), "arguments": dict(given)}}:
                 audit_call(name, repo_id, given)
-
-
-class JsonLine(logging.Formatter):
-    """A record as one line of JSON, in ASCII."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Tell time, level and logger, then what the record says."""
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        told: dict[str, Any] = {"at": at, "level": record.levelname.lower(), "logger": record.name}
-        told |= record.msg if isinstance(record.msg, dict) else {"message": record.getMessage()}
-        if record.exc_info:
-            told["trace"] = self.formatException(record.exc_info)
-        return json.dumps(told, default=str)
-
-
-class _Queued(QueueHandler):
-    """Leaves writing to a thread, and tells how many lines found no room."""
-
-    def __init__(self) -> None:
-        super().__init__(queue.Queue(MOST_QUEUED))
-        self.setFormatter(JsonLine())
-        self._lost = 0
-
-    def enqueue(self, record: logging.LogRecord) -> None:
-        """Queue *record*, which is a line by now."""
-        try:
-            if self._lost:
-                lost = {"message": f"{self._lost} lines were lost: the log is written too slowly"}
-                line = logging.makeLogRecord({"name": record.name, "levelname": "ERROR"})
-                line.msg = lost
-                self.queue.put_nowait(self.prepare(line))
-                self._lost = 0
-            self.queue.put_nowait(record)
-        except queue.Full:
-            self._lost += 1
-
-
-@contextmanager
-def written(level: str, audit_log: Path | None = None) -> Iterator[None]:
-    """Write what is logged from *level* on to stderr as JSON, and the audit log to its file."""
-    with ExitStack() as stack:
-        stack.enter_context(_handled("mnemo", level.upper(), logging.StreamHandler()))
-        if audit_log is not None:
-            file = RotatingFileHandler(
-                audit_log, maxBytes=AUDIT_BYTES, backupCount=AUDIT_FILES, encoding="ascii"
-            )
-            stack.enter_context(_handled(AUDIT.name, "INFO", file))
-        yield
-
-
-@contextmanager
-def _handled(name: str, level: str, handler: logging.Handler) -> Iterator[None]:
-    logger, queued = logging.getLogger(name), _Queued()
-    before = logger.level
-    queued.setLevel(level)
-    listener = QueueListener(queued.queue, handler)
-    listener.start()
-    logger.addHandler(queued)
-    logger.setLevel(level)
-    try:
-        yield
-    finally:
-        logger.removeHandler(queued)
-        logger.setLevel(before)
-        listener.stop()
-        handler.close()

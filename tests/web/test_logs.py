@@ -1,7 +1,6 @@
 """What operators read of a service: access log, slow requests, metrics of recalls and backlogs."""
 
 import json
-import logging
 import re
 import socket
 import subprocess
@@ -89,34 +88,6 @@ async def test_metrics_tell_what_waits_in_all_repositories_that_the_token_may_us
     assert found["oldest_waiting_seconds"] < LIMIT_S
     assert (await levels(client))["messages_waiting"] == 2
     assert (await levels(client, "/metrics?repo=a/1"))["messages_waiting"] == 1
-
-
-def test_a_log_that_is_written_too_slowly_tells_how_much_it_lost(monkeypatch):
-    """A bounded number of lines waits; the next that finds room is told what was left out."""
-    monkeypatch.setattr(logs, "MOST_QUEUED", 3)
-    queued = logs._Queued()
-    for number in range(5):
-        queued.handle(logging.makeLogRecord({"name": "mnemo.access", "msg": {"number": number}}))
-    held = [json.loads(queued.queue.get_nowait().getMessage()) for _ in range(3)]
-    assert [line["number"] for line in held] == [0, 1, 2]
-    queued.handle(logging.makeLogRecord({"name": "mnemo.access", "msg": {"number": 5}}))
-    told = [json.loads(queued.queue.get_nowait().getMessage()) for _ in range(2)]
-    assert told[0]["message"].startswith("2 lines were lost")
-    assert told[1]["number"] == 5
-
-
-def test_an_audit_log_is_rotated(tmp_path, monkeypatch):
-    """Its size is bounded, and so is the number of older files."""
-    monkeypatch.setattr(logs, "AUDIT_BYTES", 500)
-    monkeypatch.setattr(logs, "AUDIT_FILES", 2)
-    with logs.written("error", tmp_path / "audit.jsonl"):
-        for number in range(50):
-            logs.audit("forget", "a", {"thread_id": f"t{number}", "text": "no text"})
-    files = sorted(tmp_path.iterdir())
-    assert [file.name for file in files] == ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"]
-    assert all(file.stat().st_size <= 500 for file in files)
-    assert json.loads(files[0].read_text().splitlines()[-1])["thread_id"] == "t49"
-    assert "no text" not in "".join(file.read_text() for file in files)
 
 
 # ── Started by its command line ──────────────────────────────────────────────────────

@@ -1,0 +1,33 @@
+"""Logs as lines of JSON: bounded, and written by threads."""
+
+import json
+import logging
+
+from mnemo.runtime import json_logs
+
+
+def test_a_log_that_is_written_too_slowly_tells_how_much_it_lost(monkeypatch):
+    """A bounded number of lines waits; the next that finds room is told what was left out."""
+    monkeypatch.setattr(json_logs, "MOST_QUEUED", 3)
+    queued = json_logs._Queued()
+    for number in range(5):
+        queued.handle(logging.makeLogRecord({"name": "mnemo.access", "msg": {"number": number}}))
+    held = [json.loads(queued.queue.get_nowait().getMessage()) for _ in range(3)]
+    assert [line["number"] for line in held] == [0, 1, 2]
+    queued.handle(logging.makeLogRecord({"name": "mnemo.access", "msg": {"number": 5}}))
+    told = [json.loads(queued.queue.get_nowait().getMessage()) for _ in range(2)]
+    assert told[0]["message"].startswith("2 lines were lost")
+    assert told[1]["number"] == 5
+
+
+def test_a_file_is_rotated(tmp_path, monkeypatch):
+    """Its size is bounded, and so is the number of older files."""
+    monkeypatch.setattr(json_logs, "ROTATED_BYTES", 500)
+    monkeypatch.setattr(json_logs, "ROTATED_FILES", 2)
+    with json_logs.written("error", {"mnemo.audit": tmp_path / "audit.jsonl"}):
+        for number in range(50):
+            logging.getLogger("mnemo.audit").info({"thread_id": f"t{number}"})
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"]
+    assert all(file.stat().st_size <= 500 for file in files)
+    assert json.loads(files[0].read_text().splitlines()[-1])["thread_id"] == "t49"
