@@ -60,12 +60,13 @@ function Curve({ how, times, values, at, theme, live, step_s, onAt }) {
   const last = how.isRate ? (scaled.at(-2) ?? scaled.at(-1)) : known.at(-1); // a rate is of a whole minute
   const now = at === null ? (how.isSum && known.length ? known.reduce((sum, value) => sum + value, 0) : last) : scaled[at];
   const peak = known.length ? Math.max(...known) : null;
+  const isYoung = known.length < 3; // a line has more points than that
   useEffect(() => {
     plot.current = drawn(box.current, [times, scaled], how, live, onAt);
     const watch = new ResizeObserver(([{ contentRect }]) => plot.current.setSize({ width: contentRect.width, height: HEIGHT }));
     watch.observe(box.current);
     return () => (watch.disconnect(), plot.current.destroy());
-  }, [theme, live]);
+  }, [theme, live, isYoung]);
   useEffect(() => plot.current.setData([times, scaled]), [times.at(-1), JSON.stringify(values)]);
   useEffect(() => {
     const left = at === null ? -10 : plot.current.valToPos(times[at], "x");
@@ -89,7 +90,7 @@ function drawn(box, data, how, live, onAt) {
   };
   const colour = ink(!live ? "soft" : how.isBars ? "failed" : "accent");
   const weak = colour.replace(/^rgb\((.*)\)$/, "rgba($1, .13)");
-  const line = { stroke: colour, width: 1.5, points: { show: false }, spanGaps: false };
+  const line = { stroke: colour, width: 1.5, points: { show: data[1].filter((value) => value != null).length < 3, size: 4, fill: colour }, spanGaps: false };
   if (how.fill) line.fill = weak;
   if (how.isBars) Object.assign(line, { paths: globalThis.uPlot.paths.bars({ size: [0.6, 4, 2] }), fill: colour });
   return new globalThis.uPlot({
