@@ -98,7 +98,7 @@ async def test_a_failed_extraction_is_retried_then_discarded_with_two_clicks(pag
     await card.get_by_text("the model is down").wait_for()
     await card.get_by_text("3 steps are kept; nothing was written.").wait_for()
     model.script("semantic", facts)
-    await page.get_by_role("button", name="Retry").click()
+    await page.get_by_role("button", name="Retry", exact=True).click()
     await now(page, "ready")
     await page.get_by_role("button", name="Discard …").click()
     sure = page.get_by_role("button", name="Discard for good?")
@@ -107,6 +107,18 @@ async def test_a_failed_extraction_is_retried_then_discarded_with_two_clicks(pag
     await sure.click()
     await now(page, "idle")
     assert await page.locator(".failure, .card.bad").count() == 0
+
+
+async def test_a_failed_extraction_is_retried_without_the_model(page, model, session):
+    """The model is still down: the built-in way extracts, and what it found can be committed."""
+    model.script("semantic", ModelUnavailable("the model is down"))
+    await page.get_by_role("button", name="Close and extract").click()
+    await now(page, "failed")
+    await page.get_by_role("button", name="Retry without the model").click()
+    await now(page, "ready")
+    await page.get_by_role("button", name="Commit").click()
+    await now(page, "idle")
+    model.script("semantic", facts)
 
 
 async def test_operations_that_wait_are_shown_in_their_order_until_they_end(page, model, session):
@@ -138,7 +150,8 @@ async def test_the_button_of_a_failed_session_is_in_the_first_600_pixels(
         await inspector.page.set_viewport_size({"width": width, "height": height})
         for params in ({}, {"session": session.id}):
             await inspector.open("sessions", repo=repo.id, **params)
-            box = await inspector.page.get_by_role("button", name="Retry").bounding_box()
+            retry = inspector.page.get_by_role("button", name="Retry", exact=True)
+            box = await retry.bounding_box()
             assert box["y"] + box["height"] <= 600
             assert await inspector.page.evaluate("scrollY") == 0
         assert "1 session failed" in await inspector.page.locator("h1").inner_text()

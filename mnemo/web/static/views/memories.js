@@ -115,7 +115,7 @@ function Picked({ picked, onClear, onErased, canWrite }) {
   return html`<section class="picked" aria-label="Selection"><strong>${picked.size} selected</strong><span class="acts">
     <button onClick=${save}>Export</button><${Copy} label="Copy as curl" text=${() => ids.map((id) => curl(repo, id)).join("\n")} />
     ${canWrite && html`<button class="danger" aria-expanded=${asks ? "true" : "false"} onClick=${() => setAsks(!asks)}>Forget …</button>`}<button class="quiet" data-close onClick=${onClear}>None</button></span>
-    ${asks && html`<${Forget} key=${ids.join()} ids=${ids} onKeep=${() => setAsks(false)} onErased=${onErased} />`}</section>`;
+    ${asks && html`<${Forget} key=${ids.join()} ids=${ids} own=${[...picked.values()]} onKeep=${() => setAsks(false)} onErased=${onErased} />`}</section>`;
 }
 
 const curl = (repo, id) => `curl -H "authorization: Bearer $MNEMO_TOKEN" '${location.origin}/v1/memory?${new URLSearchParams({ repo, id })}'`;
@@ -127,7 +127,7 @@ const counted = (report, ids) => {
 };
 
 /** What goes, in words and texts; only then can it be erased, and then it says that it is done. */
-function Forget({ ids, onKeep, onErased }) {
+function Forget({ ids, own, onKeep, onErased }) {
   const { repo } = useContext(World);
   const [sources, setSources] = useState(true);
   const [busy, setBusy] = useState(false);
@@ -140,17 +140,20 @@ function Forget({ ids, onKeep, onErased }) {
   };
   return html`<section class="card forget" aria-label="Forget"><header class="doomed"><h2>Forget ${plural(ids.length, "fact")} for good?</h2></header>
     <div class="body"><label><input type="checkbox" checked=${sources} disabled=${busy} onChange=${() => setSources(!sources)} /> with the messages and steps that ${ids.length === 1 ? "it comes" : "they come"} from</label>
-    <${Loaded} state=${state}>${(report) => html`<${Goes} report=${report} />
+    <${Loaded} state=${state}>${(report) => html`<${Goes} report=${report} own=${own} />
       <p class="acts"><button class="danger" disabled=${busy} onClick=${erase}>${busy ? "Erasing …" : "Erase for good"}</button><button class="quiet" disabled=${busy} onClick=${onKeep}>Keep ${ids.length === 1 ? "it" : "them"}</button></p>`}<//>
     ${error && html`<${Failure} error=${error} />`}</div></section>`;
 }
 
-/** The report of a dry run: the texts that go, the same ones once. */
-function Goes({ report }) {
-  const texts = [...new Set(Object.values(report.texts ?? {}).flat().map(String))];
-  return html`<p>${counted(report, 0) ? `${counted(report, 0)} ${report.messages + report.steps === 1 ? "goes" : "go"} too` : "Nothing else goes"}${texts.length ? "; erased are" : "."}</p>
-    <ul>${texts.slice(0, 5).map((text) => html`<li key=${text}>“<${Text} text=${text} cut=${240} />”</li>`)}</ul>
-    ${texts.length > 5 && html`<details><summary>All that goes, in full</summary><ul>${texts.slice(5).map((text) => html`<li key=${text}>“<${Text} text=${text} cut=${240} />”</li>`)}</ul></details>`}
+/** The report of a dry run: what else goes first, then all texts, the same ones once. */
+function Goes({ report, own }) {
+  const texts = [...new Set(report.texts)];
+  const known = new Set(own.flatMap((memory) => [memory.text, ...memory.sources.map((source) => source.text)]));
+  const others = texts.filter((text) => !known.has(text));
+  const quote = (text) => html`<li key=${text}><span class="erased failed" aria-hidden="true"> </span> “<${Text} text=${text} cut=${240} />”</li>`;
+  return html`<p>${counted(report, 0) ? `${counted(report, 0)} ${report.messages + report.steps === 1 ? "goes" : "go"} too` : "Nothing else goes"}${others.length ? ", and with that" : "."}</p>
+    <ul>${others.slice(0, 5).map(quote)}</ul>
+    <details><summary>All that goes, in full</summary><ul>${texts.map(quote)}</ul></details>
     <p class="origin">${report.mixed_notes?.length ? `Notes may quote it: ${report.mixed_notes.join(", ")}.` : "No note rests on it."}${report.facts_restored ? ` ${plural(report.facts_restored, "fact")} will hold again.` : ""}</p>`;
 }
 
@@ -194,7 +197,7 @@ function Details({ params, rest, onErased }) {
         <p class="body origin mono">${memory.id}</p>`}
     <//></div>
     ${canWrite && state.value && (asks
-      ? html`<${Forget} ids=${[params.id]} onKeep=${() => setAsks(false)} onErased=${gone} />`
+      ? html`<${Forget} ids=${[params.id]} own=${[state.value.memory]} onKeep=${() => setAsks(false)} onErased=${gone} />`
       : html`<button class="danger" onClick=${() => setAsks(true)}>Forget …</button>`)}
   </section>`;
 }

@@ -123,8 +123,8 @@ const UNFINISHED = {
   extracting: "Its steps are being extracted now.",
   ready: "Extracted; recall does not know the facts below yet, before it is committed.",
 };
-const ACTS = { collecting: ["close"], ready: ["commit", "discard"], failed: ["retry", "discard"] };
-const LABELS = { close: "Close and extract", commit: "Commit", retry: "Retry", discard: "Discard …" };
+const ACTS = { collecting: ["close"], ready: ["commit", "discard"], failed: ["retry", "without", "discard"] };
+const LABELS = { close: "Close and extract", commit: "Commit", retry: "Retry", without: "Retry without the model", discard: "Discard …" };
 
 /** What is the matter, and what can be done, before anything else. */
 function Verdict({ session, episode, onDone }) {
@@ -135,7 +135,8 @@ function Verdict({ session, episode, onDone }) {
   const act = async (operation) => {
     if (operation === "discard" && !sure) return setSure(true);
     setRunning(operation);
-    await post(`/session/${operation}`, { repo, session: session.id }).then(() => setError(null), setError);
+    const [path, how] = operation === "without" ? ["retry", { use_model: false }] : [operation];
+    await post(`/session/${path}`, { repo, session: session.id, ...how }).then(() => setError(null), setError);
     setSure(false);
     setRunning("");
     return onDone();
