@@ -93,7 +93,7 @@ async def test_a_memory_is_corrected_and_forgotten_by_keyboard(browser, server, 
         await panel.locator(".wording .added").get_by_text("viola").wait_for()
         await page.get_by_role("button", name="Forget …").press("Enter")
         goes = page.get_by_role("region", name="Forget")
-        await goes.get_by_text("“I play the cello.”").wait_for()
+        await goes.get_by_text("I play the cello.").wait_for()
         await goes.get_by_role("button", name="Erase for good").press("Enter")
         await panel.wait_for(state="detached")
         await page.get_by_text("Erased: 1 fact, 1 message").wait_for()

@@ -153,7 +153,7 @@ function Goes({ report, own }) {
   const quote = (text) => html`<li key=${text}><span class="erased failed" aria-hidden="true"> </span> “<${Text} text=${text} cut=${240} />”</li>`;
   return html`<p>${counted(report, 0) ? `${counted(report, 0)} ${report.messages + report.steps === 1 ? "goes" : "go"} too` : "Nothing else goes"}${others.length ? ", and with that" : "."}</p>
     <ul>${others.slice(0, 5).map(quote)}</ul>
-    <details><summary>All that goes, in full</summary><ul>${texts.map(quote)}</ul></details>
+    <details open=${!others.length}><summary>All that goes, in full</summary><ul>${texts.map(quote)}</ul></details>
     <p class="origin">${report.mixed_notes?.length ? `Notes may quote it: ${report.mixed_notes.join(", ")}.` : "No note rests on it."}${report.facts_restored ? ` ${plural(report.facts_restored, "fact")} will hold again.` : ""}</p>`;
 }
 

@@ -18,9 +18,10 @@ export function Overview() {
   const text = titled(sum("failed"), sum("ready"), !live && since);
   return html`
     <${Title} text=${text}><span class="origin">all repositories${loadedAt && html` · as of ${clock(loadedAt, true)}`}</span><//>
-    <${Loaded} state=${state}>${(found) => html`<${Troubles} found=${found} />`}<//>
-    <${Backlog} />
-    <${Curves} />
+    ${/* Each in an element of its own: what comes late must not be put behind what came early. */ ""}
+    <div><${Loaded} state=${state}>${(found) => html`<${Troubles} found=${found} />`}<//></div>
+    <div><${Backlog} /></div>
+    <div><${Curves} /></div>
     <div class="overview"><${Repositories} /><${News} /></div>`;
 }
 
