@@ -157,6 +157,27 @@ async def test_past_recalls_are_listed_and_asked_again(browser):
             assert "recall.keep_last" in await inspector.open("recall", repo="none")
 
 
+async def test_where_is_says_the_rank_of_a_memory_or_what_left_it_out(inspector, repo):
+    """One that is found has its rank; one below "at most" is told so."""
+    await moved(repo)
+    await inspector.open("recall", repo=repo.id, query="Where does Ada live?", k="1")
+    page = inspector.page
+    where = page.get_by_role("region", name="Where is")
+    for words, text in (("moved", "Ada moved to Malmö."), ("cello", "Ada plays the cello.")):
+        await where.get_by_role("searchbox").fill(words)
+        await where.get_by_role("button", name=text).click()
+        (memory,) = [one for one in (await repo.memories()).items if one.text == text]
+        found = await repo.recall("Where does Ada live?", k=1, expect=memory.id)
+        standing = where.get_by_role("status")
+        if found.expected.rank is not None:
+            await standing.get_by_text(f"Rank {found.expected.rank}").wait_for()
+        else:
+            await standing.get_by_text("below").wait_for()
+    assert found.expected.left_out_by is not None
+    await where.get_by_role("searchbox").fill("no such word")
+    await where.get_by_text("No memory has these words.").wait_for()
+
+
 async def test_the_budget_snaps_to_line_ends_and_cuts_what_is_not_sent(inspector, repo):
     """The slider goes line by line; what is below the cut stays readable, and is not copied."""
     await moved(repo)

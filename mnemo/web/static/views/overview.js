@@ -16,9 +16,9 @@ export function Overview() {
   const state = useLoad(async (signal) => (await Promise.all(troubled.slice(0, MOST_LOOKED).map((record) => troubles(record.id, signal)))).flat(), [troubled.map((record) => record.id).join("\n")], tick);
   const sum = (name) => repositories.reduce((whole, record) => whole + record[name], 0);
   const text = titled(sum("failed"), sum("ready"), !live && since);
+  // Each card in an element of its own: one that comes late must not be put behind one that came early.
   return html`
     <${Title} text=${text}><span class="origin">all repositories${loadedAt && html` · as of ${clock(loadedAt, true)}`}</span><//>
-    ${/* Each in an element of its own: what comes late must not be put behind what came early. */ ""}
     <div><${Loaded} state=${state}>${(found) => html`<${Troubles} found=${found} />`}<//></div>
     <div><${Backlog} /></div>
     <div><${Curves} /></div>

@@ -1,7 +1,7 @@
 // Recall: what does the model read, why, what is missing?
 
 import { get, post } from "../api.js";
-import { address, Copy, Empty, html, Icon, KINDS, Loaded, number, plural, Search, short, Sources, Text, Time, Title, To, useContext, useLoad, useMedia, useState, World } from "../parts.js";
+import { address, Copy, Empty, Failure, html, Icon, KINDS, Loaded, number, plural, Search, short, Sources, Text, Time, Title, To, useContext, useLoad, useMedia, useState, useStill, World } from "../parts.js";
 
 const MODES = { "": "any kind", semantic: "facts", procedural: "instructions", episodic: "steps", mixed: "mixed" };
 const CHOOSERS = { caller: "you", embedded: "the built-in rules", model: "the model" };
@@ -117,6 +117,7 @@ function Found({ found, params }) {
       </section>
       <div>
         ${candidates[chosen] && html`<${Why} key=${chosen} candidate=${candidates[chosen]} ...${{ index: chosen, most, places, candidates }} />`}
+        <${WhereIs} params=${params} />
         <${Past} query=${params.query} />
         <${How} found=${found} />
       </div>
@@ -185,6 +186,34 @@ function Why({ candidate, index, most, places, candidates }) {
       ${replaced >= 0 && html`<p><span class="running"><${Icon} name="to" /></span> replaced [${replaced + 1}], “${short(said(candidates[replaced].node), 60)}”</p>`}
       ${why?.via && html`<p class="soft">Found through ${why.via}${candidate.hop ? `, hop ${candidate.hop}` : ""}.</p>`}
       ${isMemory && html`<${To} view="memories" params=${{ id: node.id }}>Open memory<//>`}</div></section>`;
+}
+
+/** What left an expected memory out, in words. */
+const LEFT_OUT = {
+  unknown: "nothing that recall finds has this id", abstained: "the question reads as no language", type: "its kind is not asked for", superseded: "it was replaced",
+  filter: "a filter leaves it out", context: "it is a step of the session that asks", not_gathered: "others are nearer", top_k: "below the best of its kind",
+  max_candidates: "below the most that are weighed", min_score: "below the lowest score", cut: "below the cut", k: "below “at most”", min_confidence: "below the lowest confidence",
+};
+
+/** Where a memory is that was expected: its rank and score, or what left it out. */
+function WhereIs({ params }) {
+  const { repo } = useContext(World);
+  const [words, setWords] = useState("");
+  const [chosen, setChosen] = useState(null);
+  const still = useStill(words.trim());
+  const hits = useLoad(async (signal) => (still && !chosen ? (await post("/memories/words", { repo }, { words: still, limit: 5, superseded: true }, signal)).items.slice(0, 5) : []), [still, chosen?.id]);
+  const state = useLoad(async (signal) => (chosen ? (await post("/recall", { repo }, { ...asked(params), expect: chosen.id }, signal)).expected : null), [chosen?.id]);
+  return html`<section class="card" aria-label="Where is"><div class="body">
+    <${Search} label="Where is … (its words)" value=${chosen ? chosen.text : words} onInput=${(value) => (setChosen(null), setWords(value))} />
+    ${!chosen && hits.value?.length > 0 && html`<ul>${hits.value.map((memory) => html`<li key=${memory.id}><button class="plain" onClick=${() => setChosen(memory)}>${short(memory.text, 80)}</button></li>`)}</ul>`}
+    ${!chosen && still && hits.value?.length === 0 && html`<p class="soft">No memory has these words.</p>`}
+    ${state.error && html`<${Failure} error=${state.error} />`}
+    ${chosen && state.value && html`<${Standing} expected=${state.value} />`}</div></section>`;
+}
+
+function Standing({ expected: { rank, score, place, left_out_by, detail } }) {
+  return html`<p role="status"><strong>${rank !== null ? `Rank ${rank}` : place !== null ? `Place ${place}` : "Not found"}</strong>${score !== null && `, score ${score.toFixed(2)}`}${left_out_by && `: ${LEFT_OUT[left_out_by] ?? left_out_by}`}.</p>
+    ${detail && html`<p class="origin">${detail}</p>`}`;
 }
 
 /** The log of past recalls, where the service keeps one; each opens again against today. */
