@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 
-from mnemo import Mnemo, client, remote
+from mnemo import Mnemo, client, remote, sync
 from mnemo.mcp import memory_server
 from mnemo.operations import ADDED, DEFAULTS, IN_PROCESS, OPERATIONS, OWNERS, SURFACES
 from mnemo.testing import HashingEmbedder
@@ -108,6 +108,14 @@ def test_cancellation_and_errors_come_from_the_docstring():
     assert [name for name in LISTED if not OPERATIONS[name].cancellation] == []
     assert OPERATIONS["forget"].reasons >= {"invalid_argument", "not_found", "conflict"}
     assert OPERATIONS["session.commit"].reasons >= {"not_ready", "extraction_in_progress"}
+
+
+def test_the_blocking_surface_has_every_operation():
+    """With the parameters of the method; it alone adds none."""
+    for one in OPERATIONS.values():
+        blocking = getattr(getattr(sync, OWNERS[one.owner].__name__), one.function.__name__)
+        given, method = inspect.signature(blocking), inspect.signature(one.function)
+        assert [*given.parameters.values()] == [*method.parameters.values()], one.name
 
 
 # ── The client ────────────────────────────────────────────────────────────────────────────
