@@ -322,7 +322,8 @@ async def test_who_seals_rests_where_others_write(place, monkeypatch):
         await index.seal()
         assert kept.count(True) >= 2
         assert kept.count(False) == 1
-        assert rested == [*range(1, len(kept) + 1)]
+        # Others sleep, too, where the store is a server.
+        assert [*dict.fromkeys(filter(None, rested))] == [*range(1, len(kept) + 1)]
 
 
 @pytest.mark.usefixtures("many")
