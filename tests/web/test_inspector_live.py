@@ -211,6 +211,7 @@ async def test_a_draft_survives_another_version_and_shows_both(browser, server, 
         assert (await repo.memory(memory.id)).text == mine
 
 
+@pytest.mark.slow
 async def test_words_find_a_memory_among_ten_thousand(browser, server, repo):
     """The oldest of 10,000 facts is found by its words, as soon as they are typed."""
     await repo.apply(Changeset((Semantic("The quince tree stands behind the mill."),)))
