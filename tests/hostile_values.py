@@ -175,6 +175,7 @@ GIVEN: dict[str, Any] = {
     "thread_id": "t",
     "repo_id": "r",
     "query": "where",
+    "queries": ["tea"],
     "text": "Ada lives in Oslo.",
     "goal": "g",
     "observation": "I live in Oslo.",
