@@ -402,7 +402,7 @@ def _columns(batch: Batch, alive: Mask) -> dict[str, Any]:
         "origins": {},
         "linked": np.broadcast_to(np.int32(-1), count),
         "facets": _Metadata(batch.names["metadata"]),
-        "vectors": np.zeros((0, columns["codes"].shape[1]), np.float32),
+        "vectors": np.zeros((0, len(columns["middle"])), np.float32),  # Codes are not read whole.
         "vector_documents": none,
         "vector_passages": none.astype(np.uint8),
         "postings": _Held(batch),
@@ -427,7 +427,7 @@ def _steps_view(batch: Batch, alive: Mask) -> StepsView:
         chains=_Numbers(batch.names["chains"]),
         actor_numbers=_Numbers(batch.names["actors"]),
         actors=("", *batch.names["actors"]),
-        centre=np.zeros(columns["codes"].shape[1], np.float32),
+        centre=np.zeros(len(columns["middle"]), np.float32),
         **known,
     )
 

@@ -223,7 +223,8 @@ class Names(Sequence[str]):
     def shared(self, other: Names) -> list[str]:
         """The names that *other* has as well."""
         (ordered, order), (theirs, _) = self._sorted(), other._sorted()
-        names = self.some(order[np.isin(ordered, theirs)])
+        first, last = (np.searchsorted(theirs, ordered, side) for side in ("left", "right"))
+        names = self.some(order[first < last])
         return [names[one] for one in other.find_all(names)[0].tolist()]
 
     def _sorted(self) -> tuple[NDArray[np.uint64], NDArray[Any]]:

@@ -73,8 +73,9 @@ _NODES = """
 SELECT id, type, body, NULL FROM nodes
 WHERE repo = :repo AND revision > :after AND type NOT IN ('episodic', 'source')
 UNION ALL SELECT id, type, body, NULL FROM nodes
-WHERE repo = :repo AND type IN ('subgoal', 'tag', 'intent') AND revision <= :after
+WHERE repo = :repo AND type IN ('subgoal', 'tag', 'intent') AND +revision <= :after
 """
+# The plus: by type, of which there are few, not by revision.
 _COLUMNS = ("repo", "chain", "no", "part", "documents", "until", "named", "digest", "bytes")
 _IDS = ("ids", "behind", "origins")
 DROP_FROM = "DELETE FROM segments WHERE repo = ? AND chain = ? AND no >= ?"
