@@ -157,6 +157,9 @@ class Postings:
             known.extend(codes[begin:end])
             self._rows += known.nbytes
 
+    def look_for(self, terms: Sequence[str], hashed: Hashes) -> None:
+        """Find *terms*, of which *hashed* are the ``hashes``, at once: they are to be read."""
+
     def read(self, term: str, documents: int) -> tuple[Codes, Floats] | None:
         """The documents below *documents* that hold *term*, with counts; ``None`` if none."""
         number = self._numbers.get(term)

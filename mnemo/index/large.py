@@ -312,27 +312,33 @@ def without_replaced(segments: Sequence[Segment]) -> list[Segment]:
 class _Held(Postings):
     """The postings of a large segment."""
 
-    __slots__ = ("_batch", "_known")
+    __slots__ = ("_batch", "_known", "_places")
 
     def __init__(self, batch: Batch) -> None:
         super().__init__({})
         self._batch = batch
+        self._places: Mapping[str, int] = {}
         self._known: dict[str, tuple[Codes, Floats] | None] = {}
 
+    def look_for(self, terms: Sequence[str], hashed: Hashes) -> None:
+        places = _names(self._batch, "terms").find(terms, hashed)
+        self._places = dict(zip(terms, places.tolist(), strict=True))
+
     def read(self, term: str, documents: int) -> tuple[Codes, Floats] | None:
-        # One question reads each of its terms several times.
-        if term not in self._known:
-            found = self._read(term)
-            if len(self._known) >= _READ:
-                self._known.clear()
-            self._known[term] = found
-            return found
-        return self._known[term]
+        # One question reads each of its terms several times; others may do so at once.
+        known = self._known
+        if term not in known:
+            if len(known) >= _READ:
+                self._known = known = {}
+            known[term] = self._read(term)
+        return known[term]
 
     def _read(self, term: str) -> tuple[Codes, Floats] | None:
-        columns = self._batch.columns
+        columns, place = self._batch.columns, self._places.get(term)
         assert isinstance(columns, Columns)
-        number = int(_names(self._batch, "terms").find([term])[0]) + 1
+        if place is None:
+            place = int(_names(self._batch, "terms").find([term])[0])
+        number = place + 1
         if not number:
             return None
         begin, end = columns.stored["begins"].cut(number, number + 2).tolist()

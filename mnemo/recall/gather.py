@@ -231,6 +231,10 @@ class _Gathering:
             for kind in CLAIMS
         }
         self._ids = list[str]()
+        terms = [*question.terms]
+        hashed = hashes(terms)
+        for part in self._all_parts():
+            part.view.postings.look_for(terms, hashed)
         if filters.session_id is not None:
             self._admit_repeated(filters)
         end = math.inf if filters.until is None else filters.until.timestamp()
