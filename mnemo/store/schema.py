@@ -222,7 +222,7 @@ def of_development(found: object) -> StoreError:
 def of_preview() -> StoreError:
     """The refusal of a store whose rows a preview of the first release laid out otherwise."""
     return StoreError(
-        "a preview of mnemo made the store, before rows named their repository: with the mnemo "
+        "a preview of mnemo made the store, and had other tables: with the mnemo "
         "that wrote it run `mnemo export REPO.jsonl --repo REPO --store OLD` for each of "
         "`mnemo repos --store OLD`, and with this one `mnemo import REPO.jsonl --repo REPO "
         "--store NEW` (an archive does not say what was forgotten: the new store does not keep "

@@ -109,9 +109,9 @@ async def test_tables_of_a_development_version_are_refused(fresh_url):
 
 
 async def test_tables_of_a_preview_are_refused(fresh_url):
-    """Their rows do not name their repository; the error says how to take the data over."""
+    """They lack the newest table; the error says how to take the data over."""
     await made(fresh_url)
-    execute(fresh_url.partition("&schema")[0], f"DROP TABLE {schema_of(fresh_url)}.names")
+    execute(fresh_url.partition("&schema")[0], f"DROP TABLE {schema_of(fresh_url)}.recalls")
     with pytest.raises(StoreError, match=r"preview of mnemo .*export.*import") as caught:
         await postgres_store(fresh_url).open()
     assert type(caught.value) is StoreError

@@ -152,7 +152,7 @@ def _version(connection: Connection, schema: str) -> int:
         raise _of_others(schema)
     if row[0] == "schema":
         raise of_development(version)
-    if not _count_tables(connection, schema, "names"):
+    if not _count_tables(connection, schema, "recalls"):
         raise of_preview()
     if version > VERSION:
         raise SchemaTooNew(version, VERSION)

@@ -17,9 +17,9 @@ from mnemo.store import schema
 from mnemo.store.sqlite.connection import SqliteTx
 from mnemo.store.sqlite.dialect import TEXTS, spelled
 
-APPLICATION_ID = 0x6D6E6D72
-"""The letters "mnmr"; development versions and previews had others."""
-_DEVELOPMENT_ID, _PREVIEW_ID = 0x6D6E656D, 0x6D6E6D6F
+APPLICATION_ID = 0x6D6E6D74
+"""The letters "mnmt"; development versions and previews had others."""
+_DEVELOPMENT_ID, _PREVIEW_IDS = 0x6D6E656D, (0x6D6E6D6F, 0x6D6E6D72)
 _NAMES = "CREATE UNIQUE INDEX idx_repos_id ON repos (id)"
 
 ON_FILE: dict[int, Callable[[Any], None]] = {}
@@ -38,7 +38,7 @@ def stored_version(connection: sqlite3.Connection) -> int:
     application, version, tables = connection.execute(_IDENTITY).fetchone()
     if application == _DEVELOPMENT_ID:
         raise schema.of_development(version)
-    if application == _PREVIEW_ID:
+    if application in _PREVIEW_IDS:
         raise schema.of_preview()
     if application != APPLICATION_ID and (tables or version or application):
         raise StoreCorrupt("the file is a SQLite database, but no mnemo store: name another file")
