@@ -242,7 +242,8 @@ class SessionMachine(OverEngines):
 
     def _calm(self) -> bool:
         owed = any(one.done and not one.outcomes for one in self.accepted)
-        if owed or self._work.life.aimed is not None or self.store.engine.waiting:
+        writer = self.store.engine._writing
+        if owed or self._work.life.aimed is not None or (writer is not None and writer.waiting):
             return False
         if self.ended:
             return True
