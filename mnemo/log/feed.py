@@ -116,7 +116,11 @@ _OWNERS_OF_VECTORS = (
     "SELECT node_id FROM steps WHERE repo = ? AND gone = 0 AND node_id IN $texts",
     "SELECT id FROM nodes WHERE repo = ? AND id IN $texts",
 )
-_CHANGED_SINCE = "SELECT id FROM nodes WHERE repo = ? AND revision > ? AND id IN $texts"
+_CHANGED_SINCE = """
+SELECT id FROM nodes WHERE repo = ? AND revision > ? AND id IN $texts
+AND type <> 'episodic'
+"""
+# A step's node comes with a commit, its text with the step: that never changes.
 _STORED_MESSAGES = "SELECT no FROM messages WHERE repo = ? AND no IN $numbers"
 _GOALS = "SELECT id, goal FROM episodes WHERE repo = ? AND id IN $texts"
 _COUNTS = """

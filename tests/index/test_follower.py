@@ -13,6 +13,7 @@ import anyio.lowlevel
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from segments_kit import learn, opened
 from world import a_step
 
 from mnemo.errors import InvalidReply, ModelTimeout, StoreError
@@ -916,3 +917,16 @@ async def test_another_language_than_the_embedders_is_told_once(german, advised,
         assert told[0] in caplog.text
     embedder.space = replace(embedder.space, english_only=False)
     assert index.statistics().advice is None
+
+
+async def test_the_vector_of_a_step_that_was_committed_meanwhile_is_kept(tmp_path):
+    """Its node comes with the commit; what was said, and is embedded, does not change with it."""
+    async with opened(tmp_path / "m.db") as (_, repo):
+        await learn(repo, "bees")
+        index = repo._parts.index
+        node = (await repo.get_nodes(["episodic"]))[0]
+        key = f"{node.id}/observation"
+        assert not await index.feed.vectors([key])
+        row = np.eye(index.embedder.space.dimensions, dtype=np.float32)[0]
+        await index.feed.save_vectors(index.embedder.space, {key: row}, as_of=0)
+        assert key in await index.feed.vectors([key])
