@@ -25,7 +25,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.flights import Errand
 from mnemo.runtime.tasks import Places, Threads
 from mnemo.runtime.text import terms
-from mnemo.runtime.validation import MOST_AT_ONCE, MOST_NUMBER, whole_number
+from mnemo.runtime.validation import MOST_AT_ONCE, MOST_NUMBER, known_id, whole_number
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import Passed, listed, repo_row
 from mnemo.store.tables import RECALLS
@@ -236,10 +236,13 @@ class RecallLog:
     ) -> tuple[tuple[RecallRecord, ...], str | None]:
         """A page of the log, newest first, and what is ``after`` for the next one."""
         whole_number("limit", limit, 1, MOST_AT_ONCE)
-        if after is not None and not (after.isascii() and after.isdigit()):
-            raise ValueError(f"after must be the next of a page, not {after!r}")
+        before = MOST_NUMBER
+        if after is not None:
+            number = known_id("after", after)
+            if not (number.isascii() and number.isdigit()):
+                raise ValueError(f"after must be the next of a page, not {after!r}")
+            before = min(int(number), MOST_NUMBER)
         await self.flush()
-        before = min(int(after or MOST_NUMBER), MOST_NUMBER)
         found = await self._store.page(limit + 1, before)
         more = str(found[limit - 1][0]) if len(found) > limit else None
         return tuple(record for _, record in found[:limit]), more

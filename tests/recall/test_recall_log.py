@@ -75,6 +75,12 @@ async def test_the_last_recalls_are_kept_newest_first_and_read_by_pages(repo):
             await repo.recalls(**wrong)
 
 
+@pytest.mark.parametrize("nonsense", [0, 7, "", "x", "²", object()])
+async def test_a_page_of_recalls_goes_on_from_a_page_alone(repo, nonsense):
+    with pytest.raises(ValueError, match="after must be"):
+        await repo.recalls(after=nonsense)
+
+
 async def test_nothing_is_logged_unless_it_is_switched_on(file):
     """By default no question is kept."""
     async with repository(file) as repo:
