@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
@@ -114,7 +114,8 @@ MAX_DEBT_MINUTES = 5
 class Bucket:
     """
     A budget that refills steadily and may be overdrawn. *per_minute*: What flows in, ``None`` is no
-    limit; *size*: what it holds at most, a minute's flow if left out.
+    limit; *size*: what it holds at most, a minute's flow if left out; *state*: two numbers that it
+    keeps its state in, 0 at first: what is missing, and when (monotonic).
     """
 
     def __init__(
@@ -123,32 +124,33 @@ class Bucket:
         monotonic: Callable[[], float] = time.monotonic,
         *,
         size: float | None = None,
+        state: MutableSequence[float] | memoryview[float] | None = None,
     ) -> None:
         self._per_minute = per_minute
-        self._size = self._level = size or per_minute or 0.0
+        self._size = size or per_minute or 0.0
         self._monotonic = monotonic
-        self._filled_at = monotonic()
+        self._state = [0.0, 0.0] if state is None else state
 
     def wait_for(self, amount: float) -> float:
         """Seconds until *amount* is there; one above the capacity needs a full bucket only."""
         if self._per_minute is None:
             return 0.0
         self._refill(self._per_minute)
-        missing = min(amount, self._size) - self._level
+        missing = min(amount, self._size) - self._size + self._state[0]
         return max(0.0, missing * 60 / self._per_minute)
 
     def take(self, amount: float) -> None:
         """Take *amount*, or give back a negative one; never above what it holds at most."""
         if self._per_minute is not None:
             self._refill(self._per_minute)
-            debt = -MAX_DEBT_MINUTES * self._per_minute
-            self._level = min(self._size, max(debt, self._level - amount))
+            most = self._size + MAX_DEBT_MINUTES * self._per_minute
+            self._state[0] = min(most, max(0.0, self._state[0] + amount))
 
     def _refill(self, per_minute: float) -> None:
         now = self._monotonic()
-        gained = (now - self._filled_at) * per_minute / 60
-        self._level = min(self._size, self._level + gained)
-        self._filled_at = now
+        gained = (now - self._state[1]) * per_minute / 60
+        self._state[0] = max(0.0, self._state[0] - gained)
+        self._state[1] = now
 
 
 # Seeded from the system once: asking it for every id gives up the interpreter lock every

@@ -6,6 +6,7 @@ import hmac
 import logging
 import secrets
 import tomllib
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -27,6 +28,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mnemo import ConfigError, Mnemo, NotFound, Repository, UsageError
+from mnemo.runtime.board import Board
 from mnemo.runtime.clock import Bucket, SystemClock, elapsed
 from mnemo.web.logs import REQUEST, audit
 
@@ -130,30 +132,32 @@ LOOK_S = 1.0
 
 
 class Use:
-    """What a token has used: its rate, when last, and tokens of models in a day."""
+    """What a token has used, on a board: its rate, when last, and tokens of models in a day."""
 
-    def __init__(self, token: Token) -> None:
-        self._per_s = token.rate_per_s
-        self._rate = Bucket(60 * token.rate_per_s, size=2 * token.rate_per_s)
-        self._day = ""
-        self._model_tokens = 0
-        self.last_at: float | None = None
+    def __init__(self, token: Token, board: Board) -> None:
+        per_s = token.rate_per_s
+        state = board.numbers(f"rate {per_s!r} {token.name}", 2)
+        self._rate = Bucket(60 * per_s, size=2 * per_s, state=state)
+        self._board, self._numbers = board, board.numbers(f"use {token.name}", 3)
 
-    def follows(self, token: Token) -> bool:
-        """Whether it holds for *token*, which may have been changed."""
-        return self._per_s == token.rate_per_s
+    @property
+    def last_at(self) -> float:
+        """When it was used last, in Unix seconds; 0: never."""
+        return self._numbers[0]
 
     def taken(self, now: float) -> float:
         """Take from the rate. Returns 0, or the seconds until there is some; nothing is taken."""
-        self.last_at = now
-        return taken(self._rate)
+        with self._board:
+            self._numbers[0] = now
+            return taken(self._rate)
 
-    def model_tokens(self, today: str, more: int = 0) -> int:
-        """Count *more* tokens; those of *today* so far."""
-        if today != self._day:
-            self._day, self._model_tokens = today, 0
-        self._model_tokens += more
-        return self._model_tokens
+    def model_tokens(self, now: datetime, more: int = 0) -> int:
+        """Count *more* tokens; those of the day of *now* so far."""
+        with self._board:
+            if now.toordinal() != self._numbers[1]:
+                self._numbers[1:] = array("d", (now.toordinal(), 0))
+            self._numbers[2] += more
+            return int(self._numbers[2])
 
 
 def taken(bucket: Bucket) -> float:
@@ -173,29 +177,24 @@ class Tokens:
     """
 
     def __init__(
-        self, given: Path | Iterable[Token], now: Callable[[], datetime] = SYSTEM.now
+        self,
+        given: Path | Iterable[Token],
+        now: Callable[[], datetime] = SYSTEM.now,
+        board: Board | None = None,
     ) -> None:
         self._path, self.now = given if isinstance(given, Path) else None, now
+        self._board = board or Board()
         self._seen = self._state()
-        self._known: Sequence[Token] = ()
-        self.used: dict[str, Use] = {}
-        """By name."""
         self._accept(read_tokens(given) if isinstance(given, Path) else tuple(given))
 
     def _accept(self, known: Sequence[Token]) -> None:
-        before, self._known = self.used, known
-        kept = {one.name: before[one.name] for one in known if one.name in before}
-        self.used = {
-            one.name: kept[one.name]
-            if one.name in kept and kept[one.name].follows(one)
-            else Use(one)
-            for one in known
-        }
+        self.used = {one.name: Use(one, self._board) for one in known}
+        self._known = known
 
     def last_used(self, asking: Token) -> dict[str, float]:
         """When each was used last, Unix seconds, for a token of all repositories; else of none."""
         used = self.used if ANY in asking.repositories else {}
-        return {name: use.last_at for name, use in used.items() if use.last_at is not None}
+        return {name: use.last_at for name, use in used.items() if use.last_at}
 
     def find(self, secret: str) -> Token | None:
         """The entry of *secret*; one that has ended is given, too."""
@@ -303,7 +302,7 @@ def allow_model(repo: Repository, given: Mapping[str, Any]) -> None:
         audit("refused", repo.id)
         raise HTTPException(403, "this token has no right to have a model asked")
     now = SYSTEM.now()
-    if use.model_tokens(f"{now:%F}") >= token.model_tokens_per_day:
+    if use.model_tokens(now) >= token.model_tokens_per_day:
         left_s = 86_400 - (now.hour * 60 + now.minute) * 60 - now.second
         used_up = "the tokens of models that this token may use a day are used up"
         raise HTTPException(429, used_up, {"Retry-After": str(left_s)})

@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mnemo import Mnemo, Repository, __version__
 from mnemo.exchange import adapter
+from mnemo.runtime.board import Board
 from mnemo.web import curves
 from mnemo.web.access import (
     LONGEST_ID,
@@ -204,6 +205,7 @@ def web_app(
     hosts: Sequence[str] = LOOPBACK,
     origins: Sequence[str] = (),
     repositories: OpenRepositories | None = None,
+    board: Board | None = None,
 ) -> Gate:
     """
     Make the ASGI application that serves *memory*; its lifespan runs what feeds live streams.
@@ -216,7 +218,10 @@ def web_app(
         hosts: Names that a request may call the service by, without port; ``*`` is any.
         origins: Further origins (``https://example.org``) whose pages may call it (CORS).
         repositories: Bounds how many are open; default: 1,000, of one token 750.
+        board: Where rates, what tokens have used, metrics and curves are counted, which workers of
+            a service share; default: of this application alone.
     """
+    board = board or Board()
     app = Application(
         title="mnemo",
         version=__version__,
@@ -230,12 +235,13 @@ def web_app(
         responses={"4XX": {"model": Problem}, "5XX": {"model": Problem}},
     )
     app.state.memory = memory
+    app.state.board = board
     app.state.live = Live(memory)
     app.state.graphs = Graphs()
     app.state.names = KeptNames()
-    app.state.metrics = Metrics()
-    app.state.tokens = Tokens(tokens)
-    app.state.curves = Recorder(memory)
+    app.state.metrics = Metrics(board)
+    app.state.tokens = Tokens(tokens, board=board)
+    app.state.curves = Recorder(memory, board=board)
     app.state.repositories = repositories or OpenRepositories(memory)
     routers = (*ROUTERS, curves.router)
     routes = [route for router in routers for route in router.routes]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from math import ceil
 from typing import Any, Literal
@@ -24,6 +23,7 @@ from mnemo.events import (
     SessionTransitioned,
     WriteFailed,
 )
+from mnemo.runtime.board import Board
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.traffic import traffic
 from mnemo.web.access import ANY, Token_
@@ -34,7 +34,7 @@ Span = Literal["minutes", "hour", "day"]
 STEPS: dict[Span, tuple[int, int]] = {"minutes": (1, 600), "hour": (60, 60), "day": (60, 1_440)}
 """Seconds of a step, and how many steps."""
 MOST_MEASURED = 1_000
-"""Recalls of one step whose durations are kept until it ends, the last ones (S)."""
+"""Recalls of one step whose durations are kept until the next, the last ones (S)."""
 FAILED = (WriteFailed, RecallFailed, CompressionFailed, EvictionFailed)
 """Events that tell of a failure, beside sessions that change to ``failed``."""
 
@@ -44,10 +44,10 @@ class Series(BaseModel):
     One number per step; ``null``: nothing was measured in it.
 
     Attributes:
-        writes: Writes that became durable in this process, each of one message or a batch.
+        writes: Writes that became durable in this service, each of one message or a batch.
         recall_p95_ms: Milliseconds within which 95 % of the recalls were answered.
         waiting: Messages that waited for extraction, the most at once; of the whole store.
-        failed: Tries of recalls, commits, extractions and summaries that failed in this process.
+        failed: Tries of recalls, commits, extractions and summaries that failed in this service.
     """
 
     writes: list[int | None]
@@ -70,36 +70,34 @@ class Curves(BaseModel):
     series: Series
 
 
-@dataclass(slots=True)
-class Step:
-    """What was measured within a second or minute."""
-
-    writes: int = 0
-    recalls: int = 0
-    failed: int = 0
-    waiting: int | None = None
-    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_MEASURED))
-    p95_ms: float | None = None
-
-    def end(self) -> None:
-        """Keep the number alone; a plain call."""
-        self.p95_ms = self.recall_p95_ms
-        self.seconds.clear()
-
-    @property
-    def recall_p95_ms(self) -> float | None:
-        """Of the recalls of which the durations are kept, or were."""
-        if not self.seconds:
-            return self.p95_ms
-        return round(1_000 * sorted(self.seconds)[ceil(0.95 * len(self.seconds)) - 1], 3)
+START, WRITES, RECALLS, FAILURES, WAITING, P95_MS, SIZE = range(7)
+"""Places in the numbers of a step; of the last two 0 is nothing, and ``WAITING`` is one more."""
 
 
 class Recorder:
-    """Keeps the curves of a service in bounded memory; ``run`` is of the app's lifespan."""
+    """
+    Keeps the curves of a service on a board, where other workers of it count, too; ``run`` is of
+    the app's lifespan.
+    """
 
-    def __init__(self, memory: Mnemo, now: Callable[[], datetime] | None = None) -> None:
+    def __init__(
+        self,
+        memory: Mnemo,
+        now: Callable[[], datetime] | None = None,
+        board: Board | None = None,
+    ) -> None:
         self._memory, self._now = memory, now or SystemClock().now
-        self._steps: dict[int, dict[int, Step]] = {step_s: {} for step_s, _ in STEPS.values()}
+        self._board = board = board or Board()
+        self._counts = dict(STEPS.values())
+        self._steps = {
+            step_s: board.numbers(f"curves {step_s}", count * SIZE)
+            for step_s, count in self._counts.items()
+        }
+        # Of the last step with recalls: its start, their number, and seconds.
+        self._durations = {
+            step_s: board.numbers(f"durations {step_s}", 2 + MOST_MEASURED)
+            for step_s in self._counts
+        }
 
     async def run(self) -> None:
         """Measure until cancelled."""
@@ -118,38 +116,59 @@ class Recorder:
 
     async def _look(self) -> None:
         """Measure what waits."""
-        waiting = sum(levels.messages for levels in (await self._memory.backlog()).values())
-        for step in self._count():
-            step.waiting = max(waiting, step.waiting or 0)
+        levels = (await self._memory.backlog()).values()
+        self._count(waiting=sum(one.messages for one in levels))
 
     def _happened(self, event: Event) -> None:
         if isinstance(event, RecallExecuted):
-            for step in self._count(recalls=1):
-                step.seconds.append(event.duration_s)
+            self._count(recall_s=event.duration_s)
         elif isinstance(event, FAILED) or (
             isinstance(event, SessionTransitioned) and event.to_state == "failed"
         ):
             self._count(failed=1)
 
-    def _count(self, *, writes: int = 0, recalls: int = 0, failed: int = 0) -> list[Step]:
-        """Add to the present second and minute, which are given."""
-        found = [self._present(step_s) for step_s in self._steps]
-        for step in found:
-            step.writes += writes
-            step.recalls += recalls
-            step.failed += failed
-        return found
+    def _count(
+        self,
+        *,
+        writes: int = 0,
+        failed: int = 0,
+        waiting: int | None = None,
+        recall_s: float | None = None,
+    ) -> None:
+        """Add to the present second and minute."""
+        with self._board:
+            for step_s in self._counts:
+                start = self._start(step_s)
+                step = self._step(step_s, start)
+                if step[START] != start:
+                    step[:] = array("d", [start, *[0] * (SIZE - 1)])
+                step[WRITES] += writes
+                step[FAILURES] += failed
+                if waiting is not None:
+                    step[WAITING] = max(step[WAITING], waiting + 1)
+                if recall_s is not None:
+                    step[RECALLS] += 1
+                    self._measure(step_s, start, recall_s)
 
-    def _present(self, step_s: int) -> Step:
-        steps, start = self._steps[step_s], self._start(step_s)
-        if start not in steps:
-            if steps:
-                steps[next(reversed(steps))].end()
-            steps[start] = Step()
-            most = max(count for size, count in STEPS.values() if size == step_s)
-            while len(steps) > most:
-                del steps[next(iter(steps))]
-        return steps[start]
+    def _measure(self, step_s: int, start: int, seconds: float) -> None:
+        kept = self._durations[step_s]
+        if kept[0] != start:
+            self._keep_p95(step_s)
+            kept[:2] = array("d", [start, 0])
+        kept[2 + int(kept[1]) % MOST_MEASURED] = seconds
+        kept[1] += 1
+
+    def _keep_p95(self, step_s: int) -> None:
+        """Of the last step with recalls."""
+        kept = self._durations[step_s]
+        step, count = self._step(step_s, int(kept[0])), min(int(kept[1]), MOST_MEASURED)
+        if count and step[START] == kept[0]:
+            step[P95_MS] = round(1_000 * sorted(kept[2 : 2 + count])[ceil(0.95 * count) - 1], 3)
+
+    def _step(self, step_s: int, start: int) -> memoryview[float]:
+        """Where the step is kept that begins at *start*, or one that is over by then."""
+        place = start // step_s % self._counts[step_s] * SIZE
+        return self._steps[step_s][place : place + SIZE]
 
     def _start(self, step_s: int) -> int:
         return int(self._now().timestamp()) // step_s * step_s
@@ -158,15 +177,27 @@ class Recorder:
         """The curves of *span*; levels of the store only where they are *of_all* one may see."""
         step_s, count = STEPS[span]
         start = self._start(step_s) - (count - 1) * step_s
-        hidden = () if of_all else ("waiting", "failed")
-        steps = [self._steps[step_s].get(start + number * step_s) for number in range(count)]
+        steps: list[Sequence[float] | None] = []
+        with self._board:
+            self._keep_p95(step_s)
+            for begin in range(start, start + count * step_s, step_s):
+                step = self._step(step_s, begin).tolist()
+                steps.append(step if step[START] == begin else None)
+
+        def counts(place: int, less: int = 0) -> list[int | None]:
+            return [int(one[place]) - less if one and one[place] >= less else None for one in steps]
+
+        nothing = [None] * count
         return Curves(
             **{"from": start},
             step_s=step_s,
-            series={
-                name: [None if name in hidden else getattr(step, name, None) for step in steps]
-                for name in Series.model_fields
-            },
+            series=Series(
+                writes=counts(WRITES),
+                recalls=counts(RECALLS),
+                recall_p95_ms=[(one[P95_MS] or None) if one else None for one in steps],
+                waiting=counts(WAITING, 1) if of_all else nothing,
+                failed=counts(FAILURES) if of_all else nothing,
+            ),
         )
 
 
@@ -175,8 +206,8 @@ async def curves(request: Request, token: Token_, span: Span = "hour") -> Any:
     """
     Give what came in, went out, waits and failed: by seconds for 10 minutes, by minutes for a day.
 
-    Counts are of this process since it began. A token of some repositories alone is not told what
-    waits and has failed in all of them.
+    Counts are of this service, of all its workers, since it began. A token of some repositories
+    alone is not told what waits and has failed in all of them.
     """
     recorder: Recorder = request.app.state.curves
     return recorder.curves(span, of_all=ANY in token.repositories)

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mnemo.recall.recall_log import CALLER
+from mnemo.runtime.board import Board
 from mnemo.runtime.clock import Bucket, SystemClock
 from mnemo.web.access import Tokens, taken
 from mnemo.web.logs import REQUEST, Request
@@ -133,7 +134,9 @@ class Gate:
         self._tokens: Tokens = app.state.tokens
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origins)
-        self._wrong = Bucket(60 * WRONG_PER_S, size=2 * WRONG_PER_S)
+        self._board: Board = app.state.board
+        state = self._board.numbers("wrong tokens", 2)
+        self._wrong = Bucket(60 * WRONG_PER_S, size=2 * WRONG_PER_S, state=state)
         self._waiting = 0
         self._turnstile = Turnstile()
         self._metrics: Metrics = app.state.metrics
@@ -224,7 +227,8 @@ class Gate:
     async def _wrong_token(self, *, is_given: bool) -> Response:
         if not is_given:
             return problem(401, "token_missing", "send Authorization: Bearer …", headers=ASK)
-        wait_s = taken(self._wrong)
+        with self._board:
+            wait_s = taken(self._wrong)
         if wait_s and self._waiting >= MOST_WAITING:
             return _too_many("too_many_wrong_tokens", "too many wrong tokens", LONGEST_WAIT_S)
         if wait_s:

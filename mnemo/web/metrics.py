@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from math import isfinite
 
 import anyio
@@ -13,6 +14,7 @@ from starlette.types import Message, Scope, Send
 
 from mnemo import JobLevels, Mnemo, NotFound, RepositoryStatistics
 from mnemo.events import Event, RecallExecuted
+from mnemo.runtime.board import Board
 from mnemo.runtime.clock import SystemClock, elapsed
 from mnemo.runtime.traffic import traffic
 from mnemo.web.logs import REQUEST
@@ -46,44 +48,74 @@ LEVELS = {
 }
 
 
-class Metrics:
-    """Counts requests by route; levels are read when they are asked for."""
+FAMILIES: dict[str, tuple[str, Sequence[float]]] = {
+    "mnemo_http_requests_total": ("Requests answered.", ()),
+    "mnemo_http_request_seconds": ("Seconds until a request was answered.", BUCKETS_S),
+    "mnemo_loop_lag_seconds": ("Seconds that the event loop went on too late.", LAG_BUCKETS_S),
+    "mnemo_recall_seconds": ("Seconds until a recall was answered.", BUCKETS_S),
+    "mnemo_recalls_empty_total": ("Recalls that found nothing.", ()),
+    "mnemo_embedded_texts_total": ("Texts that waited for their vectors, embedded here.", ()),
+    "mnemo_embedding_seconds_total": ("Seconds in which embedders were waited for to do so.", ()),
+}
+"""Counters, and histograms with the upper ends of their classes."""
+WITHOUT_LABELS = [*FAMILIES][2:]
 
-    def __init__(self) -> None:
-        self._requests: Counter[tuple[str, int]] = Counter()
-        self._seconds: dict[str, float] = {}
-        self._classes: dict[str, list[int]] = {}
-        self._lag_seconds = 0.0
-        self._lags = [0] * len(LAG_BUCKETS_S)
-        self._recall_seconds = 0.0
-        self._recalls = [0] * len(BUCKETS_S)
-        self._empty_recalls = 0
+
+class Metrics:
+    """Counts on a board, which other workers of the service count on, too; levels are read."""
+
+    def __init__(self, board: Board | None = None) -> None:
+        self._board = board or Board()
+        for name in WITHOUT_LABELS:
+            self._numbers(name)
+        self._embedded = 0, 0.0
         self._levels: dict[str, tuple[float, dict[str, int]]] = {}
 
+    def _numbers(self, name: str, **labels: object) -> memoryview[float]:
+        """Those of a counter, or of a histogram: the classes and the sum."""
+        return self._board.numbers(name + _labels(**labels), len(FAMILIES[name][1]) + 1)
+
+    def _add(self, name: str, amount: float = 1, **labels: object) -> None:
+        with self._board:
+            self._numbers(name, **labels)[0] += amount
+
+    def _observe(self, name: str, seconds: float, **labels: object) -> None:
+        with self._board:
+            numbers = self._numbers(name, **labels)
+            numbers[bisect_left(FAMILIES[name][1], seconds)] += 1
+            numbers[-1] += seconds
+
     async def watch(self, memory: Mnemo) -> None:
-        """Count recalls, and measure how late the event loop goes on, until cancelled."""
+        """Count recalls and embedded texts, and the event loop's lag, until cancelled."""
         subscription = memory.subscribe(self._happened)
         try:
             while True:
                 due = elapsed() + LAG_LOOK_S
                 await anyio.sleep(LAG_LOOK_S)
-                lag_s = max(0.0, elapsed() - due)
-                self._lag_seconds += lag_s
-                self._lags[bisect_left(LAG_BUCKETS_S, lag_s)] += 1
+                self._observe("mnemo_loop_lag_seconds", max(0.0, elapsed() - due))
+                self._embed()
         finally:
             subscription.cancel()
+
+    def _embed(self) -> None:
+        """Count what this process has embedded since."""
+        work, (texts, seconds) = traffic(), self._embedded
+        if work.embedded != texts:
+            self._add("mnemo_embedded_texts_total", work.embedded - texts)
+            self._add("mnemo_embedding_seconds_total", work.embedding_s - seconds)
+            self._embedded = work.embedded, work.embedding_s
 
     def _happened(self, event: Event) -> None:
         if not isinstance(event, RecallExecuted):
             return
-        self._recall_seconds += event.duration_s
-        self._recalls[bisect_left(BUCKETS_S, event.duration_s)] += 1
-        self._empty_recalls += not event.result_count
+        self._observe("mnemo_recall_seconds", event.duration_s)
+        if not event.result_count:
+            self._add("mnemo_recalls_empty_total")
         if request := REQUEST.get():  # the events of a recall are sent from its task
             trace = event.trace or {}
             request.phases |= trace.get("seconds", {})
             if request.use is not None:
-                request.use.model_tokens(f"{event.at:%F}", trace.get("model_tokens", 0))
+                request.use.model_tokens(event.at, trace.get("model_tokens", 0))
 
     @contextmanager
     def timed(self, scope: Scope, send: Send) -> Iterator[Send]:
@@ -100,14 +132,9 @@ class Metrics:
             yield counted
         finally:
             route = str(getattr(scope.get("route"), "path", "other"))
-            self._requests[route, status] += 1
+            self._add("mnemo_http_requests_total", route=route, status=status)
             if route not in STREAMS:
-                self._observe(route, elapsed() - begun)
-
-    def _observe(self, route: str, seconds: float) -> None:
-        self._seconds[route] = self._seconds.get(route, 0.0) + seconds
-        classes = self._classes.setdefault(route, [0] * len(BUCKETS_S))
-        classes[bisect_left(BUCKETS_S, seconds)] += 1
+                self._observe("mnemo_http_request_seconds", elapsed() - begun, route=route)
 
     async def totals(self, memory: Mnemo, permits: Callable[[str], bool]) -> Counter[str]:
         """
@@ -142,46 +169,35 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
     def _lines(self, levels: Mapping[str, int], labels: Mapping[str, str]) -> Iterator[str]:
-        name = "mnemo_http_requests_total"
-        yield from _head(name, "counter", "Requests answered.")
-        for (route, status), count in sorted(self._requests.items()):
-            yield f"{name}{_labels(route=route, status=status)} {count}"
-        name = "mnemo_http_request_seconds"
-        yield from _head(name, "histogram", "Seconds until a request was answered.")
-        for route, classes in sorted(self._classes.items()):
-            yield from _histogram(name, BUCKETS_S, classes, self._seconds[route], route=route)
-        name = "mnemo_loop_lag_seconds"
-        yield from _head(name, "histogram", "Seconds that the event loop went on too late.")
-        yield from _histogram(name, LAG_BUCKETS_S, self._lags, self._lag_seconds)
-        name = "mnemo_recall_seconds"
-        yield from _head(name, "histogram", "Seconds until a recall was answered.")
-        yield from _histogram(name, BUCKETS_S, self._recalls, self._recall_seconds)
-        name = "mnemo_recalls_empty_total"
-        yield from _head(name, "counter", "Recalls that found nothing.")
-        yield f"{name} {self._empty_recalls}"
-        name, work = "mnemo_embedded_texts_total", traffic()
-        yield from _head(
-            name, "counter", "Texts that waited for their vectors, embedded by this process."
-        )
-        yield f"{name} {work.embedded}"
-        name = "mnemo_embedding_seconds_total"
-        yield from _head(name, "counter", "Seconds in which it waited for its embedder to do so.")
-        yield f"{name} {work.embedding_s:.6f}"
+        self._embed()
+        counted = list(self._board.items())
+        for name, (told, ends) in FAMILIES.items():
+            yield from _head(name, "histogram" if ends else "counter", told)
+            for full, numbers in counted:
+                if full.partition("{")[0] == name:
+                    yield from _counted(name, full.removeprefix(name)[1:-1], ends, numbers)
         for level, count in levels.items():
             yield from _head(f"mnemo_{level}", "gauge", LEVELS[level])
             yield f"mnemo_{level}{_labels(**labels)} {count}"
 
 
-def _histogram(
-    name: str, ends: Sequence[float], counts: Sequence[int], total_s: float, **labels: str
+def _counted(
+    name: str, labels: str, ends: Sequence[float], numbers: memoryview[float]
 ) -> Iterator[str]:
-    total = 0
-    for end, count in zip(ends, counts, strict=True):
-        total += count
+    """The lines of a counter, or of a histogram."""
+    label = f"{{{labels}}}" if labels else ""
+    if not ends:
+        yield f"{name}{label} {_number(numbers[0])}"
+        return
+    for end, count in zip(ends, accumulate(numbers), strict=False):
         le = f"{end:g}" if isfinite(end) else "+Inf"
-        yield f"{name}_bucket{_labels(**labels, le=le)} {total}"
-    yield f"{name}_sum{_labels(**labels)} {total_s:.6f}"
-    yield f"{name}_count{_labels(**labels)} {total}"
+        yield f'{name}_bucket{{{labels}{"," if labels else ""}le="{le}"}} {count:.0f}'
+    yield f"{name}_sum{label} {numbers[-1]:.6f}"
+    yield f"{name}_count{label} {sum(numbers[:-1]):.0f}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value.is_integer() else f"{value:.6f}"
 
 
 def _head(name: str, kind: str, told: str) -> list[str]:

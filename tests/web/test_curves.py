@@ -6,6 +6,7 @@ import pytest
 from inspector_kit import LIMIT_S
 
 from mnemo import Config, Mnemo, ModelUnavailable
+from mnemo.runtime.board import Board
 from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel
 from mnemo.web import token_of
 from mnemo.web.curves import STEPS, Recorder
@@ -53,8 +54,8 @@ async def test_a_served_store_shows_what_came_in_and_went_out(serve):
         assert (await client.get("/v1/curves?span=year")).status_code == 422
 
 
-async def test_steps_are_bounded_and_forget_single_durations(memory):
-    """Two days keep no more than the longest span has; a finished step has its p95 alone."""
+async def test_steps_are_bounded(memory):
+    """Two days keep no more than the longest span has; a step that is over is forgotten whole."""
     clock = ManualClock()
     recorder = Recorder(memory, clock.now)
     repo = await memory.open_repo("a")
@@ -69,9 +70,28 @@ async def test_steps_are_bounded_and_forget_single_durations(memory):
         recorder._count(writes=2)
     found = recorder.curves("day").series
     assert set(found.writes) == {2}
-    assert {step_s: len(steps) for step_s, steps in recorder._steps.items()} == {1: 600, 60: 1_440}
-    assert not any(step.seconds for step in list(recorder._steps[60].values())[:-1])
+    assert set(found.recall_p95_ms) == {None}
     assert first.recall_p95_ms[-1] is not None
+
+
+async def test_workers_count_on_one_board(memory):
+    """What each has measured is added up; the 95th percentile is of the recalls of both."""
+    clock, board = ManualClock(), Board()
+    first, second = (Recorder(memory, clock.now, board) for _ in range(2))
+    for number in range(90):
+        first._count(recall_s=0.001, writes=1)
+        second._count(recall_s=0.001 if number else 0.5, waiting=7)
+    for _ in range(9):
+        second._count(recall_s=0.2, failed=1)
+    first._count(waiting=3)
+    found = second.curves("minutes").series
+    assert (found.recalls[-1], found.writes[-1], found.failed[-1]) == (189, 90, 9)
+    assert (found.recall_p95_ms[-1], found.waiting[-1]) == (200.0, 7)
+    clock.advance(1)
+    first._count(recall_s=0.003)
+    found = second.curves("minutes").series
+    assert found.recall_p95_ms[-2:] == [200.0, 3.0]
+    assert found.waiting[-2:] == [7, None]
 
 
 async def test_what_fails_and_waits_is_told_to_tokens_of_all_repositories():
@@ -98,8 +118,7 @@ async def test_what_fails_and_waits_is_told_to_tokens_of_all_repositories():
 async def test_a_token_of_one_repository_is_shown_the_traffic_alone(connect, repositories, shown):
     """The route passes on what the token permits."""
     client = connect(token_of("secret", "one", repositories=repositories), secret="secret")
-    for step in client._transport.app.app.state.curves._count(writes=2, failed=3):
-        step.waiting = 4
+    client._transport.app.app.state.curves._count(writes=2, failed=3, waiting=4)
     series = (await curves(client, "day"))["series"]
     assert max(number or 0 for number in series["writes"]) == 2
     levels = {*series["failed"], *series["waiting"]} - {None}

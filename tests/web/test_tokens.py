@@ -12,6 +12,7 @@ from inspector_kit import LIMIT_S
 from scripted_server import ScriptedServer
 
 from mnemo import Mnemo
+from mnemo.runtime.board import Board
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 from mnemo.web import new_token, token_of, web_app
 from mnemo.web.access import Tokens
@@ -123,6 +124,28 @@ def test_what_a_token_has_used_outlives_a_change_of_the_file(tmp_path):
     os.utime(path, (time.time(), time.time() + 2))
     tokens.look()
     assert tokens.used["a"].taken(1.0) == 0
+
+
+async def test_what_a_token_has_used_is_that_of_all_workers(memory):
+    """Two applications on one board have one rate, one budget a day and one set of counts."""
+    board, tokens = Board(), [token_of("s", "slow", rate_per_s=0.01), token_of("a", "all")]
+    apps = [web_app(memory, tokens=tokens, board=board) for _ in range(2)]
+    first, second = (
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
+        for app in apps
+    )
+    slow, full = ({"authorization": f"Bearer {secret}"} for secret in "sa")
+    tokens_of = [app.app.state.tokens.used["all"] for app in apps]
+    now = datetime(2026, 5, 5, tzinfo=UTC)
+    assert [one.model_tokens(now, 5) for one in tokens_of] == [5, 10]
+    assert tokens_of[0].model_tokens(now + timedelta(days=1), 1) == 1
+    # Of 0.01 a second there are 0.02 in a burst, and one request is always let pass.
+    answers = [await one.get("/v1/caller", headers=slow) for one in (first, second, first)]
+    assert [one.status_code for one in answers] == [200, 429, 429]
+    text = (await second.get("/metrics", headers=full)).text
+    assert 'mnemo_http_requests_total{route="/v1/caller",status="200"} 1\n' in text
+    for one in (first, second):
+        await one.aclose()
 
 
 async def test_a_token_s_last_use_is_told_to_tokens_of_all_repositories(connect):
