@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any
 
 import httpx
+from jsonschema import Draft202012Validator
 
 from mnemo import Mnemo
 from mnemo.web import token_of, web_app
@@ -31,3 +32,14 @@ def documented_reasons(told: dict[str, Any]) -> list[tuple[str, list[str]]]:
     names = {one["application/problem+json"]["schema"]["$ref"].rsplit("/")[-1] for one in contents}
     schemas = documented()["components"]["schemas"]
     return [(one, schemas[one]["allOf"][1]["properties"]["reason"]["enum"]) for one in names]
+
+
+def faults_of(value: Any, schema: dict[str, Any]) -> list[str]:
+    """What of *value* is not as a schema of the document says."""
+    whole = schema | {"components": documented()["components"]}
+    return [one.message for one in Draft202012Validator(whole).iter_errors(value)]
+
+
+def faults_of_message(message: dict[str, Any]) -> list[str]:
+    """What of a stream's message is not as the document says."""
+    return faults_of(message, {"$ref": "#/components/schemas/StreamMessage"})

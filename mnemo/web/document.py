@@ -4,15 +4,19 @@ The OpenAPI document: what the declarations say, beside what FastAPI knows of th
 Words:
     action: What was done.
     actor: Who said or did it.
+    advice: What to do about it.
     after: What comes behind it, or the cursor behind which a listing goes on.
     around: Only what is at most two edges away from this node.
     at: When.
     before: What comes ahead of it.
     body: Markdown.
+    boundary_detected: Whether a trajectory begins with this step.
     busy: Whether an extraction or a commit is in flight.
     by: Who or what wrote it.
     cached_tokens: Tokens that the model had in its cache.
+    cancelled: Whether it was cancelled.
     candidates: What was found, best first.
+    changeset_id: The changeset's id.
     citations: Which number in the text stands for which source.
     community: Only nodes of the community of this number.
     compactions: Summaries of ranges.
@@ -23,15 +27,22 @@ Words:
     content: A text, or blocks.
     conversations: Levels of conversations.
     cost_usd: US dollars; null: nobody knows.
+    count: How many.
     created_at: When it was stored.
+    data: What happened, as JSON.
     description: What it is about, in a line.
     detail: What is wrong, in words.
     documents: Texts that are indexed.
+    duration_s: Seconds that it took.
+    edge_count: How many edges were written.
     edges: Ties between nodes.
     edits: Former wordings, and why they were changed.
+    end_seq: The last message's seq.
     episode_id: The episode that it belongs to.
     episodic: What happened, in words.
     epoch: Raised when the thread begins anew.
+    error: What failed, in words.
+    event: The message's name.
     excerpt: The beginning of the text.
     expected_outcome: What following the instruction leads to.
     extra: The item of another format that the other fields do not give back.
@@ -39,6 +50,7 @@ Words:
     frequency: How often it was found or used, as a part of the score.
     from_index: The first step's index.
     from_seq: The first message's seq.
+    from_state: The state before.
     goal: What is to be done.
     goal_ids: Goals for which it stays.
     goals: What is to be done.
@@ -54,6 +66,7 @@ Words:
     label: The tag.
     last-event-id: The id of the last event that was read.
     last_read_at: When it was last read.
+    level: 1: of messages; 2: of summaries.
     limit: Members of the answer, at most.
     message_id: The message's id.
     metadata: A JSON object that filters look at.
@@ -62,6 +75,7 @@ Words:
     name: Its name.
     namespace: The path that the key is below.
     node: What was found, whole.
+    node_ids: Ids of nodes.
     note: The note.
     note_versions: Versions of notes.
     notes: Notes.
@@ -69,6 +83,7 @@ Words:
     observation: What was seen or said.
     oldest_at: Since when the oldest waits.
     open_sessions: Sessions that are open in the service.
+    operation: What was done.
     origin: What the summary was made of.
     output_tokens: Tokens that models wrote.
     parent_goal: The goal that it is a part of.
@@ -80,11 +95,14 @@ Words:
     procedural: Instructions, in words.
     proposition: What the fact says.
     query: What was asked.
+    reason: Why, for a program.
     recalls: Questions.
     released_pins: How many messages are held no longer.
     repo: The repository's id.
     repo_id: The repository's id.
+    report: What was done.
     repositories: Ids of repositories; ``*`` is all.
+    result_count: How many were found.
     return_score: How well following the instruction went.
     revision: The revision of the graph.
     reward: How well it went; null: nobody knows.
@@ -104,10 +122,12 @@ Words:
     snapshots_after: Summaries of what comes behind.
     source: Where the edge begins.
     span: How far back.
+    start_seq: The first message's seq.
     state: Where it stands.
     state_tokens: Tokens of goals, pins and snapshots.
     status: Where it stands, or the HTTP status.
     step_index: The step's place in its episode.
+    step_indexes: The steps' indexes.
     step_s: Seconds between two values.
     steps: Steps.
     subgoal: What the agent was about to reach.
@@ -121,6 +141,8 @@ Words:
     thread_id: The conversation thread's id.
     threads: Conversation threads.
     title: The HTTP status in words.
+    to_seq: The last message's seq.
+    to_state: The state now.
     token_count: How many tokens it has.
     tokens: How many tokens they have.
     tool_call_id: The call that the message answers.
@@ -130,6 +152,7 @@ Words:
     trajectory_id: The trajectory that it belongs to.
     trust: How far it is to be trusted: who wrote it.
     type: Which type it is.
+    update_id: The update's id.
     updated_at: When it last changed.
     updates_waiting: Updates that wait.
     use_model: Whether the chat model is asked.
@@ -144,9 +167,16 @@ Words:
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import Any
+from urllib.parse import urlencode
+
+from pydantic import TypeAdapter
 
 import mnemo
+from mnemo import events
+from mnemo.exchange import adapter
 from mnemo.operations import OPERATIONS, described, reason_of
 
 WORDS = described(__doc__, "Words")
@@ -208,15 +238,41 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
     parts["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "description": "As `mnemo token` makes it."}
     }
+    _tell_messages(document["paths"]["/v1/events"]["get"], parts["schemas"])
     for schema in parts["schemas"].values():
         _describe(schema)
+    told = [one for methods in document["paths"].values() for one in methods.values()]
+    for name in parts["schemas"].keys() - {_body_of(one) for one in told}:
+        _require(parts["schemas"][name])
     for path, methods in document["paths"].items():
-        for told in methods.values():
-            _exemplify(told, parts["schemas"])
-            _tell_refusals(told, parts["schemas"])
+        for method, told in methods.items():
             if path in OPEN:
                 told["security"] = []
+            _exemplify(method.upper(), path, told, parts["schemas"])
+            _tell_refusals(told, parts["schemas"])
     return document
+
+
+def _tell_messages(told: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Say what the messages of the stream are: the name, the data, and of changes the cursor."""
+    kinds = {"ready": dict[str, str], "changes": mnemo.Changes}
+    kinds |= {name: getattr(events, name) for name in events.__all__ if name != "Event"}
+    data, made = TypeAdapter.json_schemas(
+        [(name, "serialization", adapter(kind)) for name, kind in kinds.items()],
+        ref_template="#/components/schemas/{model}",
+    )
+    for name, schema in made["$defs"].items():
+        schemas.setdefault(name, schema)
+    messages = []
+    for (name, _), schema in data.items():
+        fields = {"event": {"const": name}, "data": schema}
+        if name in ("ready", "changes"):
+            fields["id"] = {"type": "string", "description": "Where Last-Event-ID resumes."}
+        messages.append({"type": "object", "required": [*fields], "properties": fields})
+        _describe(messages[-1])
+    schemas["StreamMessage"] = {"oneOf": messages, "description": "A message of a stream."}
+    schema = {"$ref": "#/components/schemas/StreamMessage"}
+    told["responses"]["200"]["content"] = {"text/event-stream": {"schema": schema}}
 
 
 def _describe(schema: dict[str, Any]) -> None:
@@ -230,12 +286,25 @@ def _describe(schema: dict[str, Any]) -> None:
         schema["description"] = schema["description"].partition("\nAttributes:")[0].strip()
 
 
+def _body_of(told: dict[str, Any]) -> str | None:
+    """The name of the schema of the request's body."""
+    content = told.get("requestBody", {}).get("content", {}).get("application/json")
+    return content and content["schema"]["$ref"].rpartition("/")[2]
+
+
+def _require(schema: dict[str, Any]) -> None:
+    """An answer has all properties, also those with defaults."""
+    if "properties" in schema:
+        schema["required"] = [*schema["properties"]]
+
+
 def _tell_refusals(told: dict[str, Any], schemas: dict[str, Any]) -> None:
     """Name the reasons of the operation's refusals, which are problem documents."""
     name = f"{told['operationId']}.Problem"
     reason = {"type": "string", "enum": sorted(reasons_of(told["operationId"]))}
     problem = {"$ref": "#/components/schemas/Problem"}
     own = {"type": "object", "properties": {"reason": reason}}
+    _describe(own)
     schemas[name] = {"allOf": [problem, own], "description": "Why it was not carried out."}
     content = {"application/problem+json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
     for status in ("4XX", "5XX"):
@@ -258,13 +327,22 @@ _OF_WHAT_IT_STANDS_ON = frozenset(
 """Reasons of stores and models."""
 
 
-def _exemplify(told: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """Give the arguments that a call needs a value each, and each a description."""
+def _exemplify(method: str, path: str, told: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Give the arguments that a call needs a value each, each a description; and a whole call."""
+    params, command = {}, ["curl"]
+    if "security" not in told:
+        command += ["--oauth2-bearer", '"$MNEMO_TOKEN"']
     for one in told.get("parameters", ()):
         one.setdefault("description", WORDS.get(one["name"], ""))
         if one["required"]:
             one["example"] = EXAMPLES.get(one["name"], one["name"])
-    for content in told.get("requestBody", {}).get("content", {}).values():
-        kind = schemas[content["schema"]["$ref"].rpartition("/")[2]]
-        needed = {name: EXAMPLES.get(name, name) for name in kind.get("required", ())}
-        content["example"] = needed or EXAMPLES.get(told["operationId"], {})
+            params[one["name"]] = one["example"]
+    if body := _body_of(told):
+        needed = {name: EXAMPLES.get(name, name) for name in schemas[body].get("required", ())}
+        example = needed or EXAMPLES.get(told["operationId"], {})
+        told["requestBody"]["content"]["application/json"]["example"] = example
+        command += ["--json", shlex.quote(json.dumps(example))]
+    if method != ("POST" if "--json" in command else "GET"):
+        command += ["-X", method]
+    command.append(f'"$MNEMO_URL{path}{"?" if params else ""}{urlencode(params, doseq=True)}"')
+    told["description"] += f"\n\n```sh\n{' '.join(command)}\n```"

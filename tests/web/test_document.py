@@ -1,7 +1,15 @@
 """The OpenAPI document: names, descriptions, examples and refusals of every operation."""
 
+import json
+import re
+import shlex
+
+import httpx
 import pytest
-from document_kit import documented, documented_reasons
+from document_kit import documented, documented_reasons, faults_of, faults_of_message
+
+import mnemo.operations
+from mnemo import events
 
 OPERATIONS = {
     told["operationId"]: (method.upper(), path, told)
@@ -14,8 +22,10 @@ SCHEMAS = documented()["components"]["schemas"]
 def test_operations_have_the_names_of_python():
     """Of the calls, each once; schemas have plain names."""
     assert len(OPERATIONS) == sum(map(len, documented()["paths"].values()))
-    assert {"remember", "notes.write", "conversation.append", "session.commit"} <= {*OPERATIONS}
-    assert [name for name in SCHEMAS if "__" in name or "Shape" in name] == []
+    declared = {one.name for one in mnemo.operations.OPERATIONS.values() if "http" in one.surfaces}
+    assert declared <= {*OPERATIONS}
+    odd = "__|Shape|-Input|-Output|mnemo"
+    assert [name for name in SCHEMAS if re.search(odd, name)] == []
 
 
 def test_it_says_where_the_service_is_and_what_a_request_must_bring():
@@ -29,13 +39,8 @@ def test_it_says_where_the_service_is_and_what_a_request_must_bring():
 
 
 def test_every_property_and_parameter_is_described():
-    """By the docstring of its class or method, or else by its name's word."""
-    bare = [
-        f"{name}.{one}"
-        for name, schema in SCHEMAS.items()
-        for one, told in schema.get("properties", {}).items()
-        if not told.get("description")
-    ]
+    """Nested ones too: by the docstring of the class or method, or else by the name's word."""
+    bare = [where for where, told in properties(documented()) if not told.get("description")]
     bare += [
         f"{name}({one['name']})"
         for name, (_, _, told) in OPERATIONS.items()
@@ -43,6 +48,35 @@ def test_every_property_and_parameter_is_described():
         if not one.get("description")
     ]
     assert bare == []
+
+
+def properties(part, where=""):
+    """The properties of all schemas in a part of the document, and where they are."""
+    if isinstance(part, list):
+        part = dict(enumerate(part))
+    if isinstance(part, dict):
+        found = part.get("properties", {})
+        yield from ((f"{where}.{name}", told) for name, told in found.items())
+        for name, one in part.items():
+            if name not in ("example", "default"):
+                yield from properties(one, f"{where}/{name}")
+
+
+def test_every_event_has_a_schema():
+    """The stream's messages are told apart by their names; another name is none of them."""
+    (content,) = OPERATIONS["events"][2]["responses"]["200"]["content"].items()
+    assert content == ("text/event-stream", {"schema": {"$ref": MESSAGE}})
+    messages = SCHEMAS["StreamMessage"]["oneOf"]
+    names = [one["properties"]["event"]["const"] for one in messages]
+    assert sorted(names) == sorted({*events.__all__, "ready", "changes"} - {"Event"})
+    happened = {"repo_id": "r", "at": "2026-03-02T09:00:00Z", "trace": None}
+    gone = happened | {"node_ids": ["semantic-1"]}
+    assert faults_of_message({"event": "NodesDeleted", "data": gone}) == []
+    assert faults_of_message({"event": "NodesDeleted", "data": happened})
+    assert faults_of_message({"event": "Another", "data": gone})
+
+
+MESSAGE = "#/components/schemas/StreamMessage"
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -57,7 +91,7 @@ NO_SESSION = ("sessions", "start_session", "resume_session")
 
 
 async def test_every_example_is_carried_out(client):
-    """As the document has it, on a repository in which its ids stand for something."""
+    """With an answer as the document has it, where its ids stand for something."""
     said = {"content": "Ada plays the cello.", "key": "id"}
     memory = (await client.post("/v1/memories", json={"text": "Ada plays the cello."})).json()
     await client.post("/v1/remember", json=said)
@@ -66,18 +100,40 @@ async def test_every_example_is_carried_out(client):
     await client.post("/v1/sessions", json=goal)
     note = {"body": "- sings", "description": "Ada"}
     await client.put("/v1/note?topic=ada", json=note)
-    for name, (method, path, told) in sorted(OPERATIONS.items(), key=reads_first):
+    for name, one in sorted(OPERATIONS.items(), key=reads_first):
         if name in ENDLESS or name in OTHER_STATE:
             continue
-        params = {
-            one["name"]: one["example"] for one in told.get("parameters", ()) if one["required"]
-        }
+        method, path, params, body = called(one[2])
         if "id" in params and name != "view":
-            params |= node
-        body = told.get("requestBody", {}).get("content", {}).get("application/json", {})
-        sent = {"json": body["example"]} if body else {}
-        answer = await client.request(method, path, params=params, **sent)
+            params = params.merge(node)
+        answer = await client.request(method, path, params=params, json=body)
         assert answer.is_success, (name, answer.text)
+        told = one[2]["responses"][str(answer.status_code)].get("content", {})
+        if schema := told.get("application/json", {}).get("schema"):
+            assert faults_of(answer.json(), schema) == [], name
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_the_command_of_an_operation_has_its_examples(name):
+    """Each is a call with curl: method, path, what a request must have, and the token."""
+    method, path, told = OPERATIONS[name]
+    examples = {
+        one["name"]: one["example"] for one in told.get("parameters", ()) if one["required"]
+    }
+    body = told.get("requestBody", {}).get("content", {}).get("application/json", {})
+    assert called(told) == (method, path, httpx.QueryParams(examples), body.get("example"))
+
+
+def called(told):
+    """Method, path, query and body of the command in an operation's description."""
+    curl, *words, url = shlex.split(re.search("```sh\n(.*)\n```", told["description"])[1])
+    assert curl == "curl"
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    assert ("--oauth2-bearer" in given) == (told.get("security") != [])
+    body = json.loads(given["--json"]) if "--json" in given else None
+    method = given.get("-X", "GET" if body is None else "POST")
+    path, _, query = url.removeprefix("$MNEMO_URL").partition("?")
+    return method, path, httpx.QueryParams(query), body
 
 
 def reads_first(one):

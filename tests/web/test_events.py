@@ -9,6 +9,7 @@ import anyio
 import anyio.lowlevel
 import httpx
 import pytest
+from document_kit import faults_of_message
 from inspector_kit import LIMIT_S
 
 from mnemo import Changes, Message, Mnemo
@@ -20,7 +21,7 @@ from mnemo.web.live import Live, _rest
 async def listening(
     client: httpx.AsyncClient, *, after: str | None = None, **params: str
 ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-    """The messages of ``/v1/events`` as dicts of their fields."""
+    """The messages of ``/v1/events`` as dicts of their fields, as the document has them."""
     headers = {"last-event-id": after} if after else {}
     async with client.stream("GET", "/v1/events", params=params, headers=headers) as answer:
         assert answer.status_code == 200, await answer.aread()
@@ -34,6 +35,7 @@ async def _messages(lines: AsyncIterator[str]) -> AsyncIterator[dict[str, Any]]:
         name, colon, value = line.partition(": ")
         if not line:
             if "data" in found:
+                assert faults_of_message(found) == []
                 yield found
             found = {}
         elif colon and name:
