@@ -248,6 +248,7 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
         for method, told in methods.items():
             if path in OPEN:
                 told["security"] = []
+            told["summary"] = told["summary"].replace("``", "").replace("*", "")
             _exemplify(method.upper(), path, told, parts["schemas"])
             _tell_refusals(told, parts["schemas"])
     return document
