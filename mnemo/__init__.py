@@ -72,6 +72,10 @@ if TYPE_CHECKING:  # each is loaded when it is first asked for
     from mnemo.repository.memories import Memory as Memory
     from mnemo.repository.memories import MemoryVersion as MemoryVersion
     from mnemo.repository.memories import Page as Page
+    from mnemo.repository.names import Name as Name
+    from mnemo.repository.names import Named as Named
+    from mnemo.repository.names import NamedFact as NamedFact
+    from mnemo.repository.names import Names as Names
     from mnemo.repository.parts import ConversationStatistics as ConversationStatistics
     from mnemo.repository.parts import RepositoryStatistics as RepositoryStatistics
     from mnemo.repository.parts import ThreadRecord as ThreadRecord
@@ -175,6 +179,7 @@ _NAMES = {
     "repository.conversation": "Conversation",
     "repository.inspection": "Changes Inspection SessionLook",
     "repository.memories": "Change Memory MemoryVersion Page",
+    "repository.names": "Name Named NamedFact Names",
     "repository.parts": "ConversationStatistics RepositoryStatistics ThreadRecord",
     "repository.remembering": "Remembered",
     "repository.repository": "Repository",

@@ -114,6 +114,8 @@ items.delete                write  DELETE  /item
 items.search                read   POST    /items/search
 items.list_namespaces       read   POST    /items/namespaces
 inspection.changes          read   GET     /changes
+inspection.names            read   GET     /names
+inspection.named            read   GET     /name
 """
 """
 Operations that are on more surfaces than the library and ``mnemo.sync``: the right that each needs,

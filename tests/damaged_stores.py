@@ -263,6 +263,7 @@ def more_reads(repo: Repository) -> Iterator[Call]:
     yield "memories", repo.memories
     yield "history", lambda: repo.history("f1")
     yield "memories within", lambda: repo.memories(thread_id="t", actor="Ana", since=NOON)
+    yield "memories of words", lambda: repo.memories(words="green tea")
     yield "memory", lambda: repo.memory("f1")
     yield "would be forgotten", lambda: repo.forget(session_id="s", dry_run=True)
     yield "changes", repo.changes
@@ -283,6 +284,8 @@ def more_reads(repo: Repository) -> Iterator[Call]:
     yield "written", inspection.changes
     yield "session", lambda: inspection.session("s")
     yield "jobs", inspection.jobs
+    yield "names", inspection.names
+    yield "named", lambda: inspection.named("Ana")
 
 
 def more_writes(repo: Repository) -> Iterator[Call]:

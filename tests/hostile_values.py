@@ -178,6 +178,7 @@ GIVEN: dict[str, Any] = {
     "queries": ["tea"],
     "text": "Ada lives in Oslo.",
     "goal": "g",
+    "name": "Ada",
     "observation": "I live in Oslo.",
     "action": "Noted.",
     "id": "x",

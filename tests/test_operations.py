@@ -23,19 +23,14 @@ HTTP_ALONE = {
     "conversation.history": "in parts, so that no answer is without bounds",
     "curves": "what the service itself counted, for the page",
     "events": "a stream of server-sent events in place of an iterator",
-    "graph": "a picture of a part of the graph, for the page",
     "healthz": "a balancer asks whether the process answers",
     "inspection.session": "tells whether the session is open in the service, too",
     "metrics": "Prometheus' text",
-    "named": "the facts of one name, for the page",
-    "names": "who speaks and what facts name, for the page",
-    "node": "`get_node` whose `None` is 404",
     "readyz": "a balancer asks whether the store can be read",
     "repositories": "`Mnemo.repos`, of those that the token may use",
     "session.aclose": "ends a session that is open in the service, and resumes none for it",
     "session.retry": "`commit` that refuses every state but `failed`",
     "session.steps": "the steps and the changeset of `Inspection.session`, in parts",
-    "with_words": "memories that have some words, for the page",
 }
 """Routes that no declaration has, and why."""
 

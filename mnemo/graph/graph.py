@@ -297,9 +297,11 @@ def _walk(
     among: Collection[int] | None,
 ) -> tuple[str, list[Any]]:
     """The statement for the next places of *listing*, unfiltered; each type by its index."""
-    # The few that were superseded by something are found by that; an expression keeps SQL from
+    # Those of some ids, or superseded by something, are found by that; an expression keeps SQL from
     # reading a whole type in order instead.
-    type = "n.type" if listing.superseded_by is None else "n.type || ''"
+    only = [("n.superseded_by", listing.superseded_by), ("n.id", listing.ids)]
+    only = [(column, some) for column, some in only if some is not None]
+    type = "n.type || ''" if only else "n.type"
     query, values = (
         f"SELECT n.no, n.created_at, n.id FROM nodes n WHERE n.repo = ? AND {type} = ?",
         [],
@@ -313,9 +315,9 @@ def _walk(
         values.append(listed(among))
     if listing.holding:
         query += " AND n.superseded_by IS NULL"
-    if listing.superseded_by is not None:
-        query += " AND n.superseded_by IN $texts"
-        values.append(listed(listing.superseded_by))
+    for column, some in only:
+        query += f" AND {column} IN $texts"
+        values.append(listed(some or ()))
     order = f"ORDER BY created_at {_direction(listing)}, id"
     one = f"SELECT * FROM ({query} {order} LIMIT ?) x"
     every = " UNION ALL ".join([one] * len(listing.types))

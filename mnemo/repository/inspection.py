@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mnemo.errors import NotFound
+from mnemo.repository.names import Named, NameIndex, Names
 from mnemo.repository.parts import RepositoryParts
-from mnemo.runtime.validation import known_id, whole_number
+from mnemo.runtime.validation import known_id, stored_text, whole_number
 from mnemo.values.changeset import Changeset, Revision
 from mnemo.values.feed import NO_VECTORS, FeedCursor
 from mnemo.values.jobs import Job, JobState
@@ -70,9 +71,12 @@ class SessionLook:
 class Inspection:
     """Looks into one repository; made by ``Repository.inspection``. Nothing here writes."""
 
-    def __init__(self, parts: RepositoryParts, check_usable: Callable[[], None]) -> None:
+    def __init__(
+        self, parts: RepositoryParts, check_usable: Callable[[], None], names: NameIndex
+    ) -> None:
         self._parts = parts
         self._check_usable = check_usable
+        self._names = names
 
     async def changes(self, after: str | None = None, *, limit: int = 1_000) -> Changes:
         """
@@ -147,6 +151,31 @@ class Inspection:
         return await self._parts.transcript.reading(
             lambda tx: [job for state in owed for job in tx.jobs(state, limit=limit)]
         )
+
+    async def names(self) -> Names:
+        """
+        List who speaks, and what at least two facts name, with the number of facts.
+
+        A fact names what is among its words, in whatever form, or its tags; a speaker also what
+        was said by them, as far as it is held in memory. Where counting takes more than 0.2 s,
+        the list stands for ten times as long. *Raises* as ``jobs``. *Cancellation*: safe.
+        """
+        self._check_usable()
+        return (await self._names.listed()).found
+
+    async def named(self, name: str) -> Named:
+        """
+        Give the facts that have a name in them, the latest first, and the names beside it.
+
+        Args:
+            name: One of ``names``, or any words.
+
+        Raises:
+            ValueError: *name* is no text.
+            StoreError: The store could not be read. *Cancellation*: safe.
+        """
+        self._check_usable()
+        return await self._names.named(stored_text("name", name))
 
 
 def _written(cursor: FeedCursor) -> str:

@@ -20,6 +20,7 @@ from mnemo.english.slots import only_ends
 from mnemo.errors import Conflict, NotFound, UsageError
 from mnemo.index.corpus import DocumentsView
 from mnemo.recall.result import SourceRef
+from mnemo.repository.names import NameIndex
 from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime import validation as checked
 from mnemo.runtime.clock import as_utc
@@ -169,12 +170,14 @@ class MemoryCalls:
     _parts: RepositoryParts
     _lane: CommitLane
     _correcting: Places
+    _names: NameIndex
     _check_usable: Callable[..., None]
 
     async def memories(
         self,
         *,
         types: Sequence[str] = ("semantic", "procedural"),
+        words: str | None = None,
         superseded: bool = False,
         order: Order = "newest",
         limit: int = 100,
@@ -194,6 +197,8 @@ class MemoryCalls:
 
         Args:
             types: Of ``semantic`` and ``procedural``.
+            words: That it has all of, or its tags, in whatever form; function words are left
+                out. Of more than 10,000 that have them the latest are listed.
             superseded: Those that another replaced, too.
             order: By when they were made: ``"newest"`` or ``"oldest"`` first, ties by id.
             limit: 1 to 1,000.
@@ -219,7 +224,10 @@ class MemoryCalls:
             holding=not superseded,
             filters=asked,
         )
-        asked_for = _named(sorted(listing.types), superseded, order, asked)
+        asked_for = _named(sorted(listing.types), words, superseded, order, asked)
+        if words is not None:
+            said = checked.stored_text("words", words)
+            listing = replace(listing, ids=tuple(await self._names.saying(listing.types, said)))
         if after is not None:
             listing = replace(listing, after=_place(after, asked_for))
         found: list[Memory] = []

@@ -30,6 +30,7 @@ from mnemo.repository.conversation import Conversation, RepositoryConversations
 from mnemo.repository.inspection import Inspection
 from mnemo.repository.jobs import Jobs
 from mnemo.repository.memories import MemoryCalls
+from mnemo.repository.names import NameIndex
 from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, ThreadRecord, settled
 from mnemo.repository.recalling import RecallCalls
 from mnemo.repository.remembering import Content, Remembered, Remembering, said_messages
@@ -66,6 +67,7 @@ class Repository(RecallCalls, MemoryCalls):
         self._recall_log = RecallLog(parts.recalls, keep_last, parts.clock.sleep, self._spawn_apart)
         self._usage = UsageMeter()
         self._correcting = Places()
+        self._names = NameIndex(parts)
         self._lane = lane = CommitLane(
             repo_id=parts.repo_id, graph=parts.graph, index=parts.index, embedder=parts.embedder,
             owner=parts.owner, clock=parts.clock, config=parts.config.commit,
@@ -440,7 +442,7 @@ class Repository(RecallCalls, MemoryCalls):
     @property
     def inspection(self) -> Inspection:
         """What was written since a cursor, and sessions without opening them."""
-        return Inspection(self._parts, self._check_usable)
+        return Inspection(self._parts, self._check_usable, self._names)
 
     @property
     def checkpoints(self) -> Checkpoints:

@@ -407,7 +407,8 @@ class Listing:
 
     Attributes:
         after: Creation time and id of the node before the first one.
-        holding: Without those that are superseded; *superseded_by*: only what these superseded.
+        holding: Without those that are superseded; *superseded_by*: only what these superseded;
+            *ids*: only these.
         filters: Without claims that no evidence of theirs can match; the rest is to be checked.
     """
 
@@ -417,6 +418,7 @@ class Listing:
     after: tuple[datetime, str] | None = None
     holding: bool = False
     superseded_by: tuple[str, ...] | None = None
+    ids: tuple[str, ...] | None = None
     filters: Filters = field(default_factory=Filters)
 
 

@@ -46,8 +46,6 @@ from mnemo.web.logs import audit_tool
 from mnemo.web.metrics import Metrics
 from mnemo.web.problems import Problem, add_handlers
 from mnemo.web.routes import ROUTERS
-from mnemo.web.routes.graph import Graphs
-from mnemo.web.routes.names import KeptNames
 
 MOST_THREAD = 512
 """Characters of a thread's id."""
@@ -237,8 +235,6 @@ def web_app(
     app.state.memory = memory
     app.state.board = board
     app.state.live = Live(memory)
-    app.state.graphs = Graphs()
-    app.state.names = KeptNames()
     app.state.metrics = Metrics(board)
     app.state.tokens = Tokens(tokens, board=board)
     app.state.curves = Recorder(memory, board=board)

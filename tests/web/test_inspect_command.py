@@ -57,7 +57,7 @@ async def test_the_inspector_leaves_vectors_that_are_owed_to_others(tmp_path, se
     server = serve(what="inspect")
     async with server.client() as client:
         await client.post("/v1/memories/list?repo=ada", json={})
-        await client.get("/v1/graph?repo=ada")
+        await client.get("/v1/names?repo=ada")
     server.stop()
     async with Mnemo(path, workers=0, config=unembedded, embedder="static") as memory:
         assert (await (await memory.open_repo("ada")).statistics()).vectors == 0

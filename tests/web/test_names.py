@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from mnemo import Changeset, Edge, Semantic, Tag
+from mnemo import Changeset, Edge, NodeChange, Semantic, Tag
 
 
 async def test_names_are_speakers_and_tags_of_two_facts_counted_by_words_too(memory, client):
@@ -46,6 +46,27 @@ async def test_facts_without_tags_and_speakers_have_no_names(memory, client):
     assert (found["facts"], found["tags"], found["names"]) == (2, 0, [])
 
 
+async def test_a_speaker_has_what_was_said_and_what_replaced_it(memory, client):
+    """Facts that do not name the speaker are theirs, too; one that was replaced says by what."""
+    repo = await memory.open_repo("r")
+    ids = []
+    for place in ("Lund", "Malmö"):
+        await repo.remember(f"I live in {place}.", actor="Eva", wait=True)
+        (fact, *_) = await repo.memories()
+        await repo.update_memory(fact.id, f"Lives in {place}.")
+        ids.append(fact.id)
+    ended = {"superseded_by": ids[1], "valid_to": datetime(2026, 6, 1, tzinfo=UTC)}
+    await repo.apply(Changeset(changes=(NodeChange(ids[0], ended),)))
+    found = (await client.get("/v1/names", params={"repo": "r"})).json()["names"]
+    assert found == [{"name": "Eva", "kind": "speaker", "facts": 1, "before": 1}]
+    eva = (await client.get("/v1/name", params={"repo": "r", "name": "eva"})).json()
+    assert (eva["kind"], eva["total"]) == ("speaker", 2)
+    assert {one["text"]: one["newer"] for one in eva["facts"]} == {
+        "Lives in Lund.": "Lives in Malmö.",
+        "Lives in Malmö.": None,
+    }
+
+
 async def test_words_are_looked_for_among_all_memories_a_page_at_a_time(memory, client):
     """Matches far behind the newest are found; the pages together have each once."""
     repo = await memory.open_repo("r")
@@ -53,19 +74,29 @@ async def test_words_are_looked_for_among_all_memories_a_page_at_a_time(memory, 
     await repo.apply(Changeset(tuple(facts)))
 
     async def listed(**body):
-        answer = await client.post("/v1/memories/words", params={"repo": "r"}, json=body)
+        answer = await client.post("/v1/memories/list", params={"repo": "r"}, json=body)
         return answer.json()
 
-    found = await listed(words="lantern 17 ROOM", limit=1_000)
-    assert all("17" in one["text"] for one in found["items"])
-    assert "Lantern 17 hangs in room 3." in [one["text"] for one in found["items"]]
+    found = await listed(words="lanterns 17 in ROOM", limit=1_000)
+    assert [one["text"] for one in found["items"]] == ["Lantern 17 hangs in room 3."]
     assert found["next"] is None
     pages, after = [], None
     while True:
         page = await listed(words="room 3", limit=10, after=after)
-        pages += [one["id"] for one in page["items"]]
+        pages += page["items"]
         after = page["next"]
         if after is None:
             break
-    assert len(pages) == len(set(pages)) == sum("3" in fact.text for fact in facts)
-    assert (await listed(words="no such word"))["items"] == []
+    ids = {one["id"] for one in pages}
+    assert len(pages) == len(ids) == sum("3" in fact.text.rstrip(".").split() for fact in facts)
+    assert [one["created_at"] for one in pages] == sorted(
+        (one["created_at"] for one in pages), reverse=True
+    )
+    for nothing in ("no such word", "the", "?"):
+        assert (await listed(words=nothing))["items"] == []
+    other = await listed(
+        words="room 4",
+        limit=10,
+        after=page["next"] or (await listed(words="room 3", limit=1))["next"],
+    )
+    assert other["reason"] == "invalid_argument"

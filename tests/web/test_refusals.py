@@ -39,7 +39,7 @@ async def test_a_mistyped_path_is_not_found_by_any_method(serving):
             "/v1/rememberr",
             "/v1/remember/",
             "/v1/session/clos",
-            "/v1/graph/nodes",
+            "/v1/names/more",
         ):
             for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"):
                 answer = await real.request(method, path)
@@ -69,11 +69,11 @@ async def test_a_wrong_method_is_told_the_right_ones(serving):
             assert answer.headers["allow"] == allowed
 
 
-async def test_an_unknown_node_is_not_found(serving):
+async def test_an_unknown_memory_is_not_found(serving):
     """Also in a repository that is there."""
     async with called(serving) as real:
         await real.post("/v1/remember", json={"content": "Ada sings."})
-        answer = await real.get("/v1/graph/node", params={"id": "nothing"})
+        answer = await real.get("/v1/memory", params={"id": "nothing"})
         assert reason(answer) == (404, "not_found")
         assert answer.json()["error"] == "NotFound"
 

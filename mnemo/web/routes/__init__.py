@@ -1,5 +1,5 @@
 """The routes of the HTTP service: derived from the declarations, and those that only HTTP has."""
 
-from mnemo.web.routes import conversations, derived, graph, names, operations, sessions
+from mnemo.web.routes import conversations, derived, operations, sessions
 
-ROUTERS = tuple(one.router for one in (derived, conversations, sessions, graph, names, operations))
+ROUTERS = tuple(one.router for one in (derived, conversations, sessions, operations))

@@ -54,7 +54,7 @@ function List({ params, picked, pick, onClear, onErased }) {
   const state = useLoad(async (signal) => {
     const found = { items: [], next: undefined };
     do {
-      const page = await post(still.trim() ? "/memories/words" : "/memories/list", { repo }, asked({ ...rest, words: still.trim() }, Math.min(1_000, shown - found.items.length), found.next), signal);
+      const page = await post("/memories/list", { repo }, asked({ ...rest, words: still.trim() }, Math.min(1_000, shown - found.items.length), found.next), signal);
       found.items.push(...page.items);
       found.next = page.next;
     } while (found.next && found.items.length < shown);

@@ -1,6 +1,6 @@
 // People & things: what holds now of a name, what before, since when; and what it is tied to.
 
-import { get, post } from "../api.js";
+import { get } from "../api.js";
 import { address, dayOf, Empty, html, Icon, Loaded, number, plural, Search, short, Sources, State, Text, Time, Title, To, useContext, useEffect, useLoad, useRef, useState, World } from "../parts.js";
 import { Columns } from "./columns.js";
 
@@ -66,17 +66,13 @@ function Names({ names, name }) {
 }
 
 function Facts({ found }) {
-  const { repo, tick } = useContext(World);
   const [chosen, setChosen] = useState(null);
   const [lane, setLane] = useState([]);
   const [most, setMost] = useState(LISTED);
-  const ids = new Set(found.facts.map((fact) => fact.id));
-  const state = useLoad((signal) => post("/memories/changes", { repo }, { limit: 1_000 }, signal), [repo], tick);
-  const changes = (state.value?.items ?? []).filter(({ old, new: now }) => ids.has(old.id) || (now && ids.has(now.id)));
   const isPast = (fact) => fact.valid_to || fact.superseded_by;
   const now = found.facts.filter((fact) => !isPast(fact));
   const before = found.facts.filter(isPast);
-  const heirs = new Map(changes.map(({ old, new: heir }) => [old.id, heir]));
+  const changes = before.filter((fact) => fact.valid_to);
   if (!found.total) return html`<section class="card"><${Empty}>No fact names it.<//></section>`;
   return html`
     ${changes.length > 0 && html`<${Changed} ...${{ changes, found }} onLane=${setLane} lane=${lane} />`}
@@ -90,7 +86,7 @@ function Facts({ found }) {
       </section>
       ${before.length > 0 && html`<section class="card" aria-labelledby="before"><header><h2 id="before">Before <span class="origin">${number(before.length)}</span></h2></header>
         <ul class="rows">${before.slice(0, most).map((fact) => html`<li key=${fact.id} class=${lane.includes(fact.id) ? "chosen" : ""}><${To} view="memories" params=${{ id: fact.id, replaced: 1 }} class="row dated"><span class="origin">${fact.valid_to && html`to <${Time} at=${fact.valid_to} day />`}</span>
-          <span><span class="soft text">${short(fact.text, 300)}</span>${heirs.get(fact.id) && html`<br /><span class="small"><span class="running"><${Icon} name="to" /></span> ${short(heirs.get(fact.id).text, 120)}</span>`}</span><//></li>`)}</ul></section>`}
+          <span><span class="soft text">${short(fact.text, 300)}</span>${fact.newer && html`<br /><span class="small"><span class="running"><${Icon} name="to" /></span> ${short(fact.newer, 120)}</span>`}</span><//></li>`)}</ul></section>`}
     </div>`;
 }
 
@@ -108,32 +104,31 @@ function Said({ fact }) {
 }
 
 /** The rarest word that two facts share, or the first words of the older. */
-function laneName({ old, new: now }, found) {
-  const names = (id) => found.facts.find((fact) => fact.id === id)?.names ?? [];
+function laneName(old, found) {
+  const heir = found.facts.find((fact) => fact.id === old.superseded_by);
   const rarity = new Map(found.neighbours);
-  const both = names(old.id).filter((name) => name !== found.name && (!now || names(now.id).includes(name)));
+  const both = old.names.filter((name) => name !== found.name && (!heir || heir.names.includes(name)));
   return both.toSorted((a, b) => (rarity.get(a) ?? 0) - (rarity.get(b) ?? 0))[0] ?? short(old.text, 16);
 }
 
 /** What held when: grey until it was replaced, a dot where, and what holds now in a column of its own. */
 function Changed({ changes, found, lane, onLane }) {
-  const shown = changes.toSorted((a, b) => Date.parse(b.when) - Date.parse(a.when)).slice(0, LANES);
-  const began = ({ old, when }) => Date.parse(old.valid_from ?? old.created_at ?? when);
+  const ended = (fact) => Date.parse(fact.valid_to);
+  const shown = changes.toSorted((a, b) => ended(b) - ended(a)).slice(0, LANES);
+  const began = (fact) => Date.parse(fact.at ?? fact.valid_to);
   const first = Math.min(...shown.map(began));
-  const last = Math.max(...shown.map(({ when }) => Date.parse(when)));
+  const last = Math.max(...shown.map(ended));
   const x = (time) => `${(62 * (time - first)) / Math.max(1, last - first)}%`;
   const marks = [];
   for (let at = new Date(first); at <= last && marks.length < 40; at = new Date(at.getFullYear(), at.getMonth() + 1, 1)) marks.push(at);
   const step = Math.ceil(marks.length / 5);
   return html`<section class="card lanes" aria-labelledby="changed"><header><h2 id="changed">What changed</h2><span class="origin">grey held before, the dot replaced it</span></header>
     <div class="body"><div class="lane origin" aria-hidden="true"><span></span><span class="track">${marks.filter((_, index) => index % step === 0).map((at) => html`<span class="month" style=${{ left: x(+at) }}>${MONTHS[at.getMonth()]}${at === marks[0] || !at.getMonth() ? ` ${at.getFullYear()}` : ""}</span>`)}<span class="month" style=${{ left: "66%" }}>holds now</span></span></div>
-    <ul>${shown.map((change) => {
-      const { old, new: now, when } = change;
-      const ids = [old.id, now?.id];
+    <ul>${shown.map((old) => {
       const isOn = lane.includes(old.id);
-      return html`<li key=${old.id}><button class="lane plain ${isOn ? "chosen" : ""}" aria-pressed=${isOn ? "true" : "false"} onClick=${() => onLane(isOn ? [] : ids)}>
-        <span class="cut-line">${laneName(change, found)}</span><span class="track"><span class="past" style=${{ left: x(began(change)), width: `calc(${x(Date.parse(when))} - ${x(began(change))})` }}>${short(old.text, 80)}</span>
-          <span class="line" style=${{ left: x(Date.parse(when)), width: `calc(65.5% - ${x(Date.parse(when))})` }}></span><span class="dot" style=${{ left: x(Date.parse(when)) }}></span>
-          <span class="present">${now ? short(now.text, 120) : html`ended <${Time} at=${when} day />`}</span></span></button></li>`;
+      return html`<li key=${old.id}><button class="lane plain ${isOn ? "chosen" : ""}" aria-pressed=${isOn ? "true" : "false"} onClick=${() => onLane(isOn ? [] : [old.id, old.superseded_by])}>
+        <span class="cut-line">${laneName(old, found)}</span><span class="track"><span class="past" style=${{ left: x(began(old)), width: `calc(${x(ended(old))} - ${x(began(old))})` }}>${short(old.text, 80)}</span>
+          <span class="line" style=${{ left: x(ended(old)), width: `calc(65.5% - ${x(ended(old))})` }}></span><span class="dot" style=${{ left: x(ended(old)) }}></span>
+          <span class="present">${old.newer ? short(old.newer, 120) : html`ended <${Time} at=${old.valid_to} day />`}</span></span></button></li>`;
     })}</ul></div></section>`;
 }

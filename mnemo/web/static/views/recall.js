@@ -201,7 +201,7 @@ function WhereIs({ params }) {
   const [words, setWords] = useState("");
   const [chosen, setChosen] = useState(null);
   const still = useStill(words.trim());
-  const hits = useLoad(async (signal) => (still && !chosen ? (await post("/memories/words", { repo }, { words: still, limit: 5, superseded: true }, signal)).items.slice(0, 5) : []), [still, chosen?.id]);
+  const hits = useLoad(async (signal) => (still && !chosen ? (await post("/memories/list", { repo }, { words: still, limit: 5, superseded: true }, signal)).items : []), [still, chosen?.id]);
   const state = useLoad(async (signal) => (chosen ? (await post("/recall", { repo }, { ...asked(params), expect: chosen.id }, signal)).expected : null), [chosen?.id]);
   return html`<section class="card" aria-label="Where is"><div class="body">
     <${Search} label="Where is … (its words)" value=${chosen ? chosen.text : words} onInput=${(value) => (setChosen(null), setWords(value))} />
