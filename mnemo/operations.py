@@ -23,7 +23,6 @@ from pydantic import AwareDatetime, Field, JsonValue, NaiveDatetime
 import mnemo
 from mnemo.context.eviction import Snapshots
 from mnemo.context.goals import Goals, Pins
-from mnemo.exchange import SHAPES
 from mnemo.repository.recalling import MOST_QUESTIONS
 from mnemo.runtime.validation import MOST_AT_ONCE
 
@@ -400,6 +399,9 @@ class Operation:
     @cached_property
     def result(self) -> Any:
         """The type of the answer, as JSON has it; ``None``: there is none."""
+        # The command line needs none of the shapes, and building them takes time.
+        from mnemo.exchange import SHAPES
+
         kind = self.hints["return"]
         if typing.get_origin(kind) is list and (shape := SHAPES.get(typing.get_args(kind)[0])):
             return list[shape]  # type: ignore[valid-type]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import anyio
 import typer
@@ -14,9 +15,8 @@ import mnemo
 from mnemo.cli import conversations, memories, notes, opening, output, stores, transfer
 from mnemo.cli.demo import demo as run_demo
 from mnemo.cli.demo import guide
+from mnemo.cli.options import add
 from mnemo.runtime.text import counted
-
-T = TypeVar("T")
 
 WRONG = 2
 """Exit code for whatever a user can put right."""
@@ -75,127 +75,91 @@ _REFUSED: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "Cli
 # ── The commands ─────────────────────────────────────────────────────────────────────
 
 
-def recall(
-    query: Annotated[str, typer.Argument(help="What to look for, in words.")],
-    repo: opening.Repo = "default",
-    store: opening.Store = "mnemo.db",
-    k: Annotated[int, typer.Option("-k", help="Candidates, at most.")] = 10,
-    mode: Annotated[
-        str | None, typer.Option(help="semantic, procedural, episodic or mixed.")
-    ] = None,
-    where: opening.Where = None,
-    session: Annotated[str | None, typer.Option("--session", help="Of this session.")] = None,
-    thread: Annotated[str | None, typer.Option("--thread", help="Of this conversation.")] = None,
-    actor: Annotated[str | None, typer.Option(help="Said or done by this one.")] = None,
-    since: Annotated[str | None, typer.Option(help="Evidence from this ISO time on.")] = None,
-    until: Annotated[str | None, typer.Option(help="Evidence up to this ISO time.")] = None,
-    budget: Annotated[int | None, typer.Option(help="Tokens of text, at most.")] = None,
-    min_confidence: Annotated[
-        float,
-        typer.Option(help="Nothing, unless the answer is there with this confidence, 0 to 1."),
-    ] = 0.0,
-    explain: Annotated[bool, typer.Option("--explain", help="Say why each one came.")] = False,
-    use_model: Annotated[
-        bool, typer.Option("--use-model", help="Have the model of --model plan and refine.")
-    ] = False,
-    model_url: opening.ModelUrl = None,
-    model: opening.Model = None,
-    as_json: opening.AsJson = False,
-) -> None:
-    """Find what a repository knows, with the steps that it comes from."""
-    kept = opening.conditions(where)
-    chat_model = opening.chat_model_of(model_url, model) if use_model else None
-    if use_model and chat_model is None:
+@opening.on_repo(
+    "recall",
+    "query --k --mode --where --session_id --thread_id --actor --since --until"
+    " --min_confidence --explain --use_model",
+)
+async def recall(
+    opened: mnemo.Repository,
+    *,
+    budget: int | None = None,
+    model_url: str | None = None,
+    model: str | None = None,
+    **asked: Any,
+) -> opening.Answer:
+    """
+    Find what a repository knows, with the steps that it comes from.
+
+    Args:
+        query: What to look for, in words.
+        k: Candidates, at most.
+        mode: semantic, procedural, episodic or mixed.
+        session_id: Of this session.
+        thread_id: Of this conversation.
+        actor: Said or done by this one.
+        since: Evidence from this ISO time on.
+        until: Evidence up to this ISO time.
+        budget: Tokens of text, at most.
+        min_confidence: Nothing, unless the answer is there with this confidence, 0 to 1.
+        explain: Say why each one came.
+        use_model: Have the model of --model plan and refine.
+    """
+    if asked["use_model"] and not (model_url and model):
         raise mnemo.UsageError("--use-model needs --model-url and --model")
-
-    async def recalled(opened: mnemo.Repository) -> tuple[mnemo.RecallResult, list[str | None]]:
-        found = await opened.recall(
-            query,
-            k=k,
-            mode=mode,
-            where=kept,
-            session_id=session,
-            thread_id=thread,
-            actor=actor,
-            since=since,
-            until=until,
-            min_confidence=min_confidence,
-            explain=explain,
-            use_model=use_model,
-        )
-        return found, await output.ids_to_view(opened, found.candidates)
-
-    found, ids = opening.in_known_repo(store, repo, recalled, chat_model=chat_model)
-    text = found.as_text(budget)
-    shown = output.explained(found) if explain else text
-    told = f"{shown}\n{output.ids_told(found, ids, None if explain else text)}"
-    output.answer(
-        output.recall_data(query, found, ids) | {"text": text},
-        told if found.candidates else "",
-        f"nothing found in repository {repo!r}",
-        as_json=as_json,
-    )
+    found = await opened.recall(**asked)
+    ids, text = await output.ids_to_view(opened, found.candidates), found.as_text(budget)
+    shown = output.explained(found) if asked["explain"] else text
+    told = f"{shown}\n{output.ids_told(found, ids, None if asked['explain'] else text)}"
+    data = output.recall_data(asked["query"], found, ids) | {"text": text}
+    nothing = f"nothing found in repository {opened.id!r}"
+    return data, told if found.candidates else "", nothing
 
 
-def forget(
-    memory_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Of `mnemo memories`.")
-    ] = None,
-    repo: opening.Repo = "default",
-    store: opening.Store = "mnemo.db",
-    session: Annotated[str | None, typer.Option("--session", help="This session's.")] = None,
-    thread: Annotated[
-        str | None, typer.Option("--thread", help="This conversation's, messages too.")
-    ] = None,
-    before: Annotated[
-        str | None, typer.Option(help="What happened before this ISO time; no zone is UTC.")
-    ] = None,
-    message: Annotated[
-        list[str] | None, typer.Option("--message", help="This message; repeatable.")
-    ] = None,
-    keep_sources: Annotated[
-        bool, typer.Option("--keep-sources", help="The memories alone, not what was said.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell what would go; erase nothing.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: opening.AsJson = False,
+def _sure(
+    repo: str, memory_ids: list[str], message_ids: list[str], yes: bool, dry_run: bool, **asked: Any
 ) -> None:
+    """Ask whether to erase. *Raises* ``UsageError``: nothing was named; see ``confirm``."""
+    ids = [*memory_ids, *message_ids]
+    chosen = {name: asked[name] for name in ("session_id", "thread_id", "before")}
+    if not ids and not any(value is not None for value in chosen.values()):
+        raise mnemo.UsageError(
+            "say what to forget: an ID, --message, --session, --thread or --before"
+        )
+    what = ", ".join(map(repr, ids)) if ids else output.selected(*chosen.values())
+    output.confirm(f"Erase {what} from {repo!r}, for good?", yes=yes or dry_run)
+
+
+@opening.on_repo(
+    "forget",
+    "memory_ids --session_id --thread_id --before --message_ids --dry_run",
+    may_be_empty=True,
+    first=_sure,
+)
+async def forget(
+    opened: mnemo.Repository, *, keep_sources: bool = False, yes: bool = False, **asked: Any
+) -> opening.Answer:
     """
     Erase memories with what they rest on, or steps and messages with all that came of them.
 
     What is erased is gone from the store's files, too. A fact that also rests on something
     else stays without the erased part.
+
+    Args:
+        memory_ids: Of `mnemo memories`.
+        session_id: This session's.
+        thread_id: This conversation's, messages too.
+        before: What happened before this ISO time; no zone is UTC.
+        message_ids: This message; repeatable.
+        keep_sources: The memories alone, not what was said.
+        dry_run: Tell what would go; erase nothing.
     """
-    ids = [*(memory_ids or ()), *(message or ())]
-    if not ids and session is None and thread is None and before is None:
-        raise mnemo.UsageError(
-            "say what to forget: an ID, --message, --session, --thread or --before"
-        )
-    what = ", ".join(map(repr, ids)) if ids else output.selected(session, thread, before)
-    output.confirm(f"Erase {what} from {repo!r}, for good?", yes=yes or dry_run)
-    report = opening.in_known_repo(
-        store,
-        repo,
-        lambda opened: opened.forget(
-            memory_ids=memory_ids or (),
-            message_ids=message or (),
-            session_id=session,
-            thread_id=thread,
-            before=before,
-            sources=not keep_sources,
-            dry_run=dry_run,
-        ),
-        may_be_empty=True,
-    )
+    report, dry_run = await opened.forget(**asked, sources=not keep_sources), asked["dry_run"]
     told = output.erasure_told(report, dry_run=dry_run)
-    output.answer(
-        {"repo": repo, "dry_run": dry_run} | output.as_data(report), told, as_json=as_json
-    )
+    return {"dry_run": dry_run} | output.as_data(report), told
 
 
-def repos(store: opening.Store = "mnemo.db", as_json: opening.AsJson = False) -> None:
+def repos(*, store: str = "mnemo.db", as_json: bool = False) -> None:
     """List the repositories of a store, by id."""
     found = opening.in_service(opening.existing(store), lambda memory: memory.repos())
     heads = ("repository", "threads", "sessions", "nodes", "changed")
@@ -203,13 +167,15 @@ def repos(store: opening.Store = "mnemo.db", as_json: opening.AsJson = False) ->
     output.answer({"store": store, "repos": found}, (heads, rows), as_json=as_json)
 
 
-@opening.on_repo
-async def sessions(
-    repo: mnemo.Repository,
-    unfinished: Annotated[bool, typer.Option("--unfinished", help="Only these.")] = False,
-) -> opening.Answer:
-    """List a repository's sessions, newest act first."""
-    records = await (repo.unfinished_sessions() if unfinished else repo.sessions())
+@opening.on_repo()
+async def sessions(opened: mnemo.Repository, *, unfinished: bool = False) -> opening.Answer:
+    """
+    List a repository's sessions, newest act first.
+
+    Args:
+        unfinished: Only these.
+    """
+    records = await (opened.unfinished_sessions() if unfinished else opened.sessions())
     heads = ("session", "state", "steps", "last act", "goal")
     rows = [(r.id, r.state, r.steps, r.updated_at, r.goal) for r in records]
     fields = ("id", "goal", "state", "steps", "updated_at")
@@ -217,17 +183,17 @@ async def sessions(
     return {"sessions": data}, (heads, rows)
 
 
-@opening.on_repo
-async def stats(repo: mnemo.Repository) -> opening.Answer:
+@opening.on_repo()
+async def stats(opened: mnemo.Repository) -> opening.Answer:
     """Count what a repository holds."""
-    held, shown = await repo.statistics(), list[tuple[str, Any]]()
+    held, shown = await opened.statistics(), list[tuple[str, Any]]()
     # Levels of this short-lived process would say nothing.
     found = {
         "revision": held.revision,
-        "sessions": len(await repo.sessions()),
-        "unfinished_sessions": len(await repo.unfinished_sessions()),
+        "sessions": len(await opened.sessions()),
+        "unfinished_sessions": len(await opened.unfinished_sessions()),
         "steps": held.steps,
-        "threads": len(await repo.threads()),
+        "threads": len(await opened.threads()),
         "messages": held.messages,
         "notes": held.notes.notes,
         "vectors": held.vectors,
@@ -240,17 +206,16 @@ async def stats(repo: mnemo.Repository) -> opening.Answer:
             shown += [(f"{name}: {part}", count) for part, count in value.items()]
         else:
             shown.append((name.replace("_", " "), str(value)))
-    return found, ((f"repository {repo.id}", ""), shown)
+    return found, ((f"repository {opened.id}", ""), shown)
 
 
-def doctor(
-    store: opening.Store = "mnemo.db",
-    repair: Annotated[
-        bool, typer.Option("--repair", help="First put right what follows from the other rows.")
-    ] = False,
-    as_json: opening.AsJson = False,
-) -> None:
-    """Check a store: its file, full text, vectors and edges. Exit code 1: problems found."""
+def doctor(*, store: str = "mnemo.db", repair: bool = False, as_json: bool = False) -> None:
+    """
+    Check a store: its file, full text, vectors and edges. Exit code 1: problems found.
+
+    Args:
+        repair: First put right what follows from the other rows.
+    """
     try:
         checked = opening.in_service(
             opening.existing(store), lambda memory: memory.check(repair=repair)
@@ -258,47 +223,48 @@ def doctor(
         found = {"healthy": not checked.problems} | output.as_data(checked)
     except mnemo.StoreCorrupt as error:
         found = {"healthy": False, "problems": [str(error)], "repaired": [], "counts": {}}
-    if as_json:
-        output.print_json(found)
-    else:
-        for done in found["repaired"]:
-            output.print_line(f"Repaired: {done}.")
+    told = [f"Repaired: {done}." for done in found["repaired"]] + found["problems"]
+    if found["healthy"]:
         counts = ", ".join(
             counted(count, name.removesuffix("s").replace("_", " "))
             for name, count in found["counts"].items()
         )
-        output.print_line("\n".join(found["problems"]) or f"No problems: {counts}.")
+        told.append(f"No problems: {counts}.")
+    output.answer(found, "\n".join(told), as_json=as_json)
     if not found["healthy"]:
         raise typer.Exit(1)
 
 
-@opening.on_repo
+@opening.on_repo()
 async def maintain(
-    repo: mnemo.Repository,
-    consolidate: Annotated[
-        bool, typer.Option("--consolidate", help="Merge facts that say the same.")
-    ] = False,
-    decay: Annotated[
-        bool, typer.Option("--decay", help="Delete what is old, unused and unrewarded.")
-    ] = False,
-    validate: Annotated[
-        bool, typer.Option("--validate", help="Hold facts and instructions against evidence.")
-    ] = False,
+    opened: mnemo.Repository,
+    *,
+    consolidate: bool = False,
+    decay: bool = False,
+    validate: bool = False,
 ) -> opening.Answer:
-    """Keep a repository's knowledge small and true; without options all three, raw steps stay."""
-    asked = {"consolidate": consolidate, "decay": decay, "validate": validate}
-    chosen = [name for name, wanted in asked.items() if wanted]
-    reports = await output.maintained(repo, chosen)
+    """
+    Keep a repository's knowledge small and true; without options all three, raw steps stay.
+
+    Args:
+        consolidate: Merge facts that say the same.
+        decay: Delete what is old, unused and unrewarded.
+        validate: Hold facts and instructions against evidence.
+    """
+    # In this order: the penalties of the first weigh in the scores of the others.
+    calls = {opened.validate: validate, opened.consolidate: consolidate, opened.decay: decay}
+    every = not any(calls.values())
+    reports = [await call() for call, wanted in calls.items() if wanted or every]
     return {"reports": reports}, "\n".join(map(output.maintenance_told, reports))
 
 
-def demo(
-    store: Annotated[
-        str | None, typer.Option("--store", help="Default: a temporary file, removed at the end.")
-    ] = None,
-    as_json: opening.AsJson = False,
-) -> None:
-    """Two sessions, one killed in the middle and resumed; then recall with its sources."""
+def demo(*, store: str | None = None, as_json: bool = False) -> None:
+    """
+    Two sessions, one killed in the middle and resumed; then recall with its sources.
+
+    Args:
+        store: Default: a temporary file, removed at the end.
+    """
     say = (lambda text: None) if as_json else output.print_line
     shown = anyio.run(run_demo, store, say)
     if as_json:
@@ -306,60 +272,54 @@ def demo(
 
 
 def mcp(
-    repo: opening.Repo = "default",
-    store: opening.Store = "mnemo.db",
-    thread: Annotated[
-        str, typer.Option("--thread", help="The conversation that is written to.")
-    ] = "default",
-    embedder: opening.NewEmbedder = None,
-    write: Annotated[
-        bool, typer.Option("--write", help="Let the client correct and erase, too.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="As it is: what the protocol writes is JSON.")
-    ] = False,
+    *,
+    repo: str = "default",
+    store: str = "mnemo.db",
+    thread: str = "default",
+    embedder: str | None = None,
+    write: bool = False,
+    as_json: bool = False,
 ) -> None:
-    """Serve a repository to an MCP client over standard input and output, until that ends."""
+    """
+    Serve a repository to an MCP client over standard input and output, until that ends.
+
+    Args:
+        thread: The conversation that is written to.
+        write: Let the client correct and erase, too.
+        as_json: As it is: what the protocol writes is JSON.
+    """
     from mnemo.mcp import serve_stdio
 
-    opening.in_repo(
-        store,
-        repo,
-        lambda opened: serve_stdio(opened, thread_id=thread, write=write),
-        embedder=embedder,
-    )
+    serve = partial(serve_stdio, thread_id=thread, write=write)
+    opening.in_repo(store, repo, serve, embedder=embedder)
 
 
-def backup(
-    file: Annotated[Path, typer.Argument(help="A new file.")],
-    store: opening.Store = "mnemo.db",
-    as_json: opening.AsJson = False,
-) -> None:
-    """Copy a store that may be in use, consistently, to a new file."""
+def backup(file: Path, *, store: str = "mnemo.db", as_json: bool = False) -> None:
+    """
+    Copy a store that may be in use, consistently, to a new file.
+
+    Args:
+        file: A new file.
+    """
     opening.in_service(opening.existing(store), lambda memory: memory.backup(file))
-    output.answer(
-        {"store": store, "file": str(file)}, f"{store} was copied to {file}.", as_json=as_json
-    )
+    told = f"{store} was copied to {file}."
+    output.answer({"store": store, "file": str(file)}, told, as_json=as_json)
 
 
 def reembed(
-    repo: opening.Repo = "default",
-    store: opening.Store = "mnemo.db",
-    embedder: Annotated[
-        str,
-        typer.Option(
-            "--embedder",
-            envvar="MNEMO_EMBEDDER",
-            help="Which one: minilm, multilingual or static.",
-            show_default=True,
-        ),
-    ] = "minilm",
-    as_json: opening.AsJson = False,
+    *,
+    repo: str = "default",
+    store: str = "mnemo.db",
+    embedder: str = "minilm",
+    as_json: bool = False,
 ) -> None:
     """
     Move a repository to another embedder: all of its texts are embedded anew.
 
     Stopped anywhere, it goes on where it was when it is run again.
+
+    Args:
+        embedder: Which one: minilm, multilingual or static.
     """
 
     async def moved(memory: mnemo.Mnemo) -> mnemo.ReembeddingReport:
@@ -375,24 +335,27 @@ def reembed(
     )
 
 
-@opening.on_repo
+@opening.on_repo()
 async def jobs(
-    repo: mnemo.Repository,
-    action: Annotated[
-        Literal["list", "retry", "cancel"],
-        typer.Argument(help="`retry`: try again now; `cancel`: extract nothing of what is there."),
-    ] = "list",
-    threads: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Threads that it is of.")
-    ] = None,
-    dead: Annotated[bool, typer.Option("--dead", help="With `retry`: all given up.")] = False,
+    opened: mnemo.Repository,
+    action: Literal["list", "retry", "cancel"] = "list",
+    thread_ids: list[str] | None = None,
+    *,
+    dead: bool = False,
 ) -> opening.Answer:
-    """Count the background work that is owed and tell why it has failed, try again, or cancel."""
+    """
+    Count the background work that is owed and tell why it has failed, try again, or cancel.
+
+    Args:
+        action: `retry`: try again now; `cancel`: extract nothing of what is there.
+        thread_ids: Threads that it is of.
+        dead: With `retry`: all given up.
+    """
     if action != "list":
-        return await _change_jobs(repo, action, threads, dead)
-    if threads or dead:
+        return await _change_jobs(opened, action, thread_ids, dead)
+    if thread_ids or dead:
         raise mnemo.UsageError("name threads, or --dead, behind `retry` or `cancel`")
-    found = (await repo.statistics()).jobs
+    found = (await opened.statistics()).jobs
     failed = [
         {"kind": kind, "subject": subject, "error": error}
         for (kind, subject), error in found.errors.items()
@@ -404,17 +367,17 @@ async def jobs(
 
 
 async def _change_jobs(
-    repo: mnemo.Repository, action: str, threads: list[str] | None, dead: bool
+    opened: mnemo.Repository, action: str, threads: list[str] | None, dead: bool
 ) -> opening.Answer:
     if action == "cancel" and (dead or not threads):
         raise mnemo.UsageError("name the threads whose extraction is to be cancelled")
     if dead == bool(threads):
         raise mnemo.UsageError("name the threads to try again, or all that were given up: --dead")
     if action == "cancel":
-        changed = await repo.cancel_jobs(threads or [])
+        changed = await opened.cancel_jobs(threads or [])
     else:
-        changed = await repo.retry_jobs(threads)
-        await repo.settle()
+        changed = await opened.retry_jobs(threads)
+        await opened.settle()
     done = "tried again" if action == "retry" else "cancelled"
     told = f"{len(changed)} {done}" + (f": {', '.join(changed)}" if changed else "")
     return {"action": action, "threads": list(changed)}, told
@@ -427,7 +390,7 @@ COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
 }
 """Group in the help → its commands."""
 for _panel, _commands in COMMANDS.items():
-    opening.add(app, _commands, _panel)
+    add(app, _commands, _panel)
 app.add_typer(notes.app, rich_help_panel="Look inside")
 
 

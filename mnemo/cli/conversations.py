@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import anyio.to_thread
-import typer
 
 import mnemo
 from mnemo.cli.importing.chats import stream_messages
@@ -21,80 +20,73 @@ from mnemo.runtime.text import counted
 KNOWN = ("was there or is erased", "were there or are erased")
 """What became of records that an import did not add: of one, and of several."""
 
-Thread = Annotated[str, typer.Argument(help="The conversation's id.")]
 
-
-@on_repo
-async def threads(repo: mnemo.Repository) -> Answer:
+@on_repo()
+async def threads(opened: mnemo.Repository) -> Answer:
     """List a repository's conversations, by id."""
-    found = await repo.threads()
+    found = await opened.threads()
     heads = ("thread", "messages", "tokens", "last said", "window")
     rows = [(r.thread_id, r.messages, r.tokens, r.last_at, r.budget_tokens or "") for r in found]
     return {"threads": found}, (heads, rows)
 
 
-@on_repo
-async def history(
-    repo: mnemo.Repository,
-    thread: Thread,
-    from_seq: Annotated[int, typer.Option("--from-seq", help="From this message on.")] = 0,
-    to_seq: Annotated[int | None, typer.Option("--to-seq", help="Up to this one.")] = None,
-) -> Answer:
-    """Show what was said in a conversation, whole; nothing is summarised."""
-    conversation = await _known(repo, thread)
-    messages = await conversation.history(from_seq=from_seq, to_seq=to_seq)
+@on_repo("conversation.history", "--from_seq --to_seq")
+async def history(opened: mnemo.Repository, thread: str, **asked: Any) -> Answer:
+    """
+    Show what was said in a conversation, whole; nothing is summarised.
+
+    Args:
+        from_seq: From this message on.
+        to_seq: Up to this one.
+    """
+    messages = await (await _known(opened, thread)).history(**asked)
     told = "\n".join(map(_line, messages))
     nothing = f"nothing is left there of thread {thread!r}"
     return {"thread": thread, "messages": messages}, told, nothing
 
 
-@on_repo
-async def window(
-    repo: mnemo.Repository,
-    thread: Thread,
-    budget: Annotated[
-        int | None, typer.Option(help="Tokens; default: the thread's, else as configured.")
-    ] = None,
-) -> Answer:
-    """Show the context window of a conversation in its zones; nothing is changed by it."""
-    look = await (await _known(repo, thread)).look(budget)
+@on_repo("conversation.look", "--budget_tokens")
+async def window(opened: mnemo.Repository, thread: str, **asked: Any) -> Answer:
+    """
+    Show the context window of a conversation in its zones; nothing is changed by it.
+
+    Args:
+        budget_tokens: Tokens; default: the thread's, else as configured.
+    """
+    look = await (await _known(opened, thread)).look(**asked)
     parts = (_numbers(look), look.memory, look.zones.text, look.state)
     return _look_data(look), "\n\n".join(filter(None, parts))
 
 
-@on_repo
-async def search(
-    repo: mnemo.Repository,
-    query: Annotated[str, typer.Argument(help='Words, "phrases", OR and NOT.')],
-    session: Annotated[
-        str | None, typer.Option("--session", help="Only this session or conversation.")
-    ] = None,
-    limit: Annotated[int, typer.Option(help="Hits, at most.")] = 5,
-    not_visible_in: Annotated[
-        str | None, typer.Option(help="Without what this conversation's agent sees.")
-    ] = None,
-) -> Answer:
-    """Find words in everything ever said or observed, best first."""
-    hits = await repo.search(query, session_id=session, limit=limit, not_visible_in=not_visible_in)
-    nothing = f"nothing found in repository {repo.id!r}"
-    return {"query": query, "hits": hits}, "\n".join(map(_hit, hits)), nothing
+@on_repo("search", "query --session_id --limit --not_visible_in")
+async def search(opened: mnemo.Repository, **asked: Any) -> Answer:
+    """
+    Find words in everything ever said or observed, best first.
+
+    Args:
+        query: Words, "phrases", OR and NOT.
+        session_id: Only this session or conversation.
+        limit: Hits, at most.
+        not_visible_in: Without what this conversation's agent sees.
+    """
+    hits = await opened.search(**asked)
+    nothing = f"nothing found in repository {opened.id!r}"
+    return {"query": asked["query"], "hits": hits}, "\n".join(map(_hit, hits)), nothing
 
 
-@on_repo
-async def view(
-    repo: mnemo.Repository,
-    message_id: Annotated[str, typer.Argument(metavar="ID", help="As a hit of search has it.")],
-    session: Annotated[
-        str | None, typer.Option("--session", help="Where several have this id.")
-    ] = None,
-    before: Annotated[int, typer.Option(help="Neighbours ahead of it.")] = 10,
-    after: Annotated[int, typer.Option(help="Neighbours behind it.")] = 10,
-    budget: Annotated[int | None, typer.Option(help="Tokens of text, at least 100.")] = None,
-) -> Answer:
-    """Open what lies around a message, a half of a step, or a snapshot."""
-    found = await repo.view(
-        message_id, session_id=session, before=before, after=after, budget_tokens=budget
-    )
+@on_repo("view", "message_id --session_id --before --after --budget_tokens")
+async def view(opened: mnemo.Repository, **asked: Any) -> Answer:
+    """
+    Open what lies around a message, a half of a step, or a snapshot.
+
+    Args:
+        message_id: As a hit of search has it.
+        session_id: Where several have this id.
+        before: Neighbours ahead of it.
+        after: Neighbours behind it.
+        budget_tokens: Tokens of text, at least 100.
+    """
+    found = await opened.view(**asked)
     text = found.as_text()
     return as_data(found) | {"text": text}, text
 

@@ -16,17 +16,15 @@ from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import anyio
-import typer
 from anyio.streams.text import TextReceiveStream
 from rich.console import Console
 from rich.markdown import Markdown
 
 from mnemo import Mnemo, Repository, Session, SourceRef, UsageError
-from mnemo.cli.opening import AsJson
 from mnemo.cli.output import answer, print_json, print_line, recall_data
 from mnemo.runtime.text import counted, one_line
 
@@ -241,11 +239,13 @@ if __name__ == "__main__":
 # ── The guide ───────────────────────────────────────────────────────────────────────────
 
 
-def guide(
-    topic: Annotated[str | None, typer.Argument(help="A page; left out: list them.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show a page of the guide, or list the pages."""
+def guide(topic: str | None = None, *, as_json: bool = False) -> None:
+    """
+    Show a page of the guide, or list the pages.
+
+    Args:
+        topic: A page; left out: list them.
+    """
     pages = _pages()
     if topic is None:
         titles = {name: text.partition("\n")[0].lstrip("# ") for name, text in pages.items()}

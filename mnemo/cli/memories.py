@@ -8,14 +8,13 @@ import subprocess
 import sys
 import tempfile
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from mnemo import Memory, Message, Repository, UsageError
-from mnemo.cli import opening
 from mnemo.cli.importing.chats import read_chat
+from mnemo.cli.opening import Answer, in_known_repo, on_repo
 from mnemo.cli.output import answer, as_data, complain
 from mnemo.runtime.text import counted
 
@@ -26,58 +25,56 @@ _MOST_READ = 10_000
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-def remember(
-    text: Annotated[str, typer.Argument(help="A text or a file of messages; `-`: standard input.")],
-    repo: opening.Repo = "default",
-    store: opening.Store = "mnemo.db",
-    thread: Annotated[str, typer.Option("--thread", help="The conversation.")] = "default",
-    actor: Annotated[str | None, typer.Option(help="Who said it.")] = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until it is extracted.")] = True,
-    embedder: opening.NewEmbedder = None,
-    as_json: opening.AsJson = False,
-) -> None:
-    """Remember a text: found by search and recall at once, and known as facts when extracted."""
-    content = _said(text)
-    found = opening.in_repo(
-        store,
-        repo,
-        lambda opened: opened.remember(content, thread_id=thread, actor=actor, wait=wait),
-        embedder=embedder,
-    )
+@on_repo(may_be_new=True, first=lambda text, **_: {"text": _said(text)})
+async def remember(
+    opened: Repository,
+    text: str,
+    *,
+    thread: str = "default",
+    actor: str | None = None,
+    wait: bool = True,
+    embedder: str | None = None,
+) -> Answer:
+    """
+    Remember a text: found by search and recall at once, and known as facts when extracted.
+
+    Args:
+        text: A text or a file of messages; `-`: standard input.
+        thread: The conversation.
+        actor: Who said it.
+        wait: Until it is extracted.
+    """
+    found = await opened.remember(text, thread_id=thread, actor=actor, wait=wait)
     made = [id for id in found.node_ids if id.startswith(("semantic-", "procedural-"))]
     fresh = f"{counted(len(made), 'memory', 'memories')} {'is' if len(made) == 1 else 'are'} new"
-    answer(
-        {"repo": repo, "thread": thread}
-        | {"messages": [message.id for message in found.messages], "node_ids": found.node_ids},
-        f"Remembered in thread {thread}" + (f"; {fresh}." if wait else "."),
-        as_json=as_json,
-    )
+    told = f"Remembered in thread {thread}" + (f"; {fresh}." if wait else ".")
+    messages = [message.id for message in found.messages]
+    return {"thread": thread, "messages": messages, "node_ids": found.node_ids}, told
 
 
-@opening.on_repo
-async def memories(
-    repo: Repository,
-    query: Annotated[str | None, typer.Argument(help="Only what fits these words.")] = None,
-    where: opening.Where = None,
-    limit: Annotated[int, typer.Option(help="Memories, at most.")] = 20,
-    superseded: Annotated[
-        bool, typer.Option("--superseded", help="What was replaced, too.")
-    ] = False,
-) -> opening.Answer:
-    """List facts and instructions, the newest first or the best for a query."""
-    kept = opening.conditions(where)
+@on_repo("memories", "--where --limit=20 --superseded")
+async def memories(opened: Repository, query: str | None = None, **asked: Any) -> Answer:
+    """
+    List facts and instructions, the newest first or the best for a query.
+
+    Args:
+        query: Only what fits these words.
+        limit: Memories, at most.
+        superseded: What was replaced, too.
+    """
+    limit, where = asked["limit"], asked["where"]
     if limit < 1:
         raise UsageError(f"--limit must be at least 1, not {limit}")
-    if query is not None and superseded:
+    if query is not None and asked["superseded"]:
         raise UsageError("a query finds what holds: leave --superseded or the query away")
     if query is None:
-        found = await _newest(repo, limit, where=kept, superseded=superseded)
+        found = await _newest(opened, **asked)
     else:
         types = ("semantic", "procedural")
-        best = await repo.recall(query, k=limit, types=types, where=kept, use_model=False)
-        found = [await repo.memory(candidate.node.id) for candidate in best.candidates]
+        best = await opened.recall(query, k=limit, types=types, where=where, use_model=False)
+        found = [await opened.memory(candidate.node.id) for candidate in best.candidates]
     table = (("id", "type", "since", "until", "text"), list(map(_row, found)))
-    return {"memories": found}, table, f"there are no such memories in repository {repo.id!r}"
+    return {"memories": found}, table, f"there are no such memories in repository {opened.id!r}"
 
 
 async def _newest(repo: Repository, limit: int, **asked: Any) -> list[Memory]:
@@ -112,43 +109,45 @@ def _row(memory: Memory) -> tuple[str, str, str, str, str]:
     return memory.id, memory.type, f"{_since(memory):%Y-%m-%d}", until, memory.text
 
 
-@opening.on_repo
-async def changes(
-    repo: Repository,
-    subject: Annotated[str | None, typer.Argument(help="A person or thing they name.")] = None,
-    since: Annotated[str | None, typer.Option(help="From this ISO time on.")] = None,
-    until: Annotated[str | None, typer.Option(help="Up to this ISO time.")] = None,
-    limit: Annotated[int, typer.Option(help="Changes, at most.")] = 20,
-) -> opening.Answer:
-    """List what held and holds no longer, the latest change first."""
-    page = await repo.changes(subject=subject, since=since, until=until, limit=limit)
+@on_repo("changes", "subject --since --until --limit=20")
+async def changes(opened: Repository, **asked: Any) -> Answer:
+    """
+    List what held and holds no longer, the latest change first.
+
+    Args:
+        subject: A person or thing they name.
+        since: From this ISO time on.
+        until: Up to this ISO time.
+        limit: Changes, at most.
+    """
+    page = await opened.changes(**asked)
     rows = [(f"{c.when:%Y-%m-%d}", c.old.text, c.new.text if c.new else "(ended)") for c in page]
-    nothing = f"there are no such changes in repository {repo.id!r}"
+    nothing = f"there are no such changes in repository {opened.id!r}"
     return {"changes": list(page)}, (("when", "before", "now"), rows), nothing
 
 
 def edit(
-    memory_id: Annotated[str, typer.Argument(metavar="ID", help="As `mnemo memories` has it.")],
-    text: Annotated[
-        str | None, typer.Argument(help="The new wording; without it $EDITOR is opened.")
-    ] = None,
-    repo: opening.Repo = "default",
-    store: opening.Store = "mnemo.db",
-    reason: Annotated[str | None, typer.Option(help="Why, for its history.")] = None,
-    as_json: opening.AsJson = False,
+    memory_id: str,
+    text: str | None = None,
+    *,
+    repo: str = "default",
+    store: str = "mnemo.db",
+    reason: str | None = None,
+    as_json: bool = False,
 ) -> None:
-    """Correct what a memory says, from now on; its history keeps the wording before."""
+    """
+    Correct what a memory says, from now on; its history keeps the wording before.
 
-    before = opening.in_known_repo(store, repo, lambda opened: opened.memory(memory_id))
-    wording = _edited(before.text) if text is None else text
-    memory = opening.in_known_repo(
-        store,
-        repo,
-        lambda opened: opened.update_memory(
-            memory_id, wording, reason=reason, expected_version=before.version
-        ),
-    )
-    changed = memory.version != before.version
+    Args:
+        memory_id: As `mnemo memories` has it.
+        text: The new wording; without it $EDITOR is opened.
+        reason: Why, for its history.
+    """
+    before = in_known_repo(store, repo, lambda opened: opened.memory(memory_id))
+    wording, version = _edited(before.text) if text is None else text, before.version
+    corrected = partial(Repository.update_memory, reason=reason, expected_version=version)
+    memory = in_known_repo(store, repo, lambda opened: corrected(opened, memory_id, wording))
+    changed = memory.version != version
     told = f"{memory.id} is version {memory.version}: {memory.text}"
     answer(
         {"repo": repo, "changed": changed} | as_data(memory),

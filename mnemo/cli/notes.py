@@ -6,167 +6,161 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from mnemo import FolderReport, NoteChange, NoteUpdate, Progress, Repository, UsageError
-from mnemo.cli import opening
 from mnemo.cli.importing.chats import read_chat
-from mnemo.cli.output import answer, as_data, bar_of, complain, print_json, print_line
+from mnemo.cli.opening import Answer, chat_model_of, in_repo, on_repo
+from mnemo.cli.options import add
+from mnemo.cli.output import answer, as_data, bar_of, complain
 from mnemo.runtime.text import visible
 
 WRONG = 2
 
-Topic = Annotated[str, typer.Argument(help="The note's name.")]
-
 
 def update(
-    file: Annotated[Path, typer.Argument(help="The task's conversation, as import reads it.")],
-    repo: opening.Repo = "default",
-    store: opening.Store = "mnemo.db",
-    iterations: Annotated[
-        int | None, typer.Option(help="Passes of the task's loop; default: its assistant messages.")
-    ] = None,
-    outcome: Annotated[
-        str, typer.Option(help="completed, failed, interrupted or awaiting_user.")
-    ] = "completed",
-    task: Annotated[
-        str | None, typer.Option("--task", help="Its id; looked back over once.")
-    ] = None,
-    thread: Annotated[
-        str | None, typer.Option("--thread", help="The conversation that it is of.")
-    ] = None,
-    model_url: opening.ModelUrl = None,
-    model: opening.Model = None,
-    as_json: opening.AsJson = False,
+    file: Path,
+    *,
+    repo: str = "default",
+    store: str = "mnemo.db",
+    iterations: int | None = None,
+    outcome: str = "completed",
+    task: str | None = None,
+    thread: str | None = None,
+    model_url: str | None = None,
+    model: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """
     Look back over a task's conversation once, and keep what will matter.
 
     Without a model only explicit requests are kept ("remember that …").
+
+    Args:
+        file: The task's conversation, as import reads it.
+        iterations: Passes of the task's loop; default: its assistant messages.
+        outcome: completed, failed, interrupted or awaiting_user.
+        task: Its id; looked back over once.
+        thread: The conversation that it is of.
     """
     messages = read_chat(file)
-    chat_model = opening.chat_model_of(model_url, model)
+    chat_model = chat_model_of(model_url, model)
     passes = sum(m.role == "assistant" for m in messages) if iterations is None else iterations
+    asked = {"iterations": passes, "outcome": outcome, "task_id": task, "thread_id": thread}
 
     async def updated(opened: Repository) -> NoteUpdate:
-        return await opened.notes.update_after_task(
-            messages,
-            iterations=passes,
-            task_id=task,
-            on_progress=told,
-            outcome=outcome,
-            thread_id=thread,
-        )
+        return await opened.notes.update_after_task(messages, on_progress=told, **asked)  # type: ignore[arg-type]
 
     with _progress() as told:
-        done = opening.in_repo(store, repo, updated, chat_model=chat_model)
-    if as_json:
-        where = {"file": str(file), "repo": repo, "store": store, "model": model}
-        print_json(where | as_data(done))
-    else:
-        print_line(_update_told(done))
-        if chat_model is None:
-            complain("no model was named (--model-url, --model): only explicit requests are kept")
+        done = in_repo(store, repo, updated, chat_model=chat_model)
+    where = {"file": str(file), "repo": repo, "store": store, "model": model}
+    answer(where | as_data(done), _update_told(done), as_json=as_json)
+    if chat_model is None and not as_json:
+        complain("no model was named (--model-url, --model): only explicit requests are kept")
     if done.error is not None:
         complain(f"the update failed: {done.error or type(done.error).__name__}")
         raise typer.Exit(WRONG)
 
 
-@opening.on_repo
-async def list_(
-    repo: Repository,
-    query: Annotated[str | None, typer.Option(help="Best for these words first.")] = None,
-    limit: Annotated[int | None, typer.Option(help="So many, at most.")] = None,
-) -> opening.Answer:
-    """List the notes, latest use first."""
-    found = await repo.notes.list(query=query, limit=limit)
+@on_repo("notes.list", "--query --limit")
+async def list_(opened: Repository, **asked: Any) -> Answer:
+    """
+    List the notes, latest use first.
+
+    Args:
+        query: Best for these words first.
+        limit: So many, at most.
+    """
+    found = await opened.notes.list(**asked)
     heads = ("topic", "version", "updated", "description")
     rows = [(n.topic, n.version, n.updated_at, n.description) for n in found]
     return {"notes": found}, (heads, rows)
 
 
-@opening.on_repo
-async def show(repo: Repository, topic: Topic) -> opening.Answer:
+@on_repo()
+async def show(opened: Repository, topic: str) -> Answer:
     """Show a note."""
-    note = await repo.notes.read(topic)
+    note = await opened.notes.read(topic)
     head = f"{note.topic} (version {note.version}, {note.updated_at:%Y-%m-%d}): "
     return {"note": note}, f"{head}{note.description}\n\n{note.body}"
 
 
-@opening.on_repo
-async def history(repo: Repository, topic: Topic) -> opening.Answer:
+@on_repo()
+async def history(opened: Repository, topic: str) -> Answer:
     """Show every kept version of a note, oldest first: who made it, on what evidence."""
-    versions = await repo.notes.history(topic)
+    versions = await opened.notes.history(topic)
     heads = ("version", "action", "at", "by", "trust", "update", "text")
     rows = [(v.version, v.action, v.at, v.by, v.trust, v.update_id, v.body) for v in versions]
     return {"topic": topic, "versions": versions}, (heads, rows)
 
 
-@opening.on_repo
-async def undo(
-    repo: Repository,
-    update_id: Annotated[str, typer.Argument(help="As update and history name it.")],
-) -> opening.Answer:
-    """Take back all that an update did."""
-    changes = await repo.notes.undo(update_id)
+@on_repo()
+async def undo(opened: Repository, update_id: str) -> Answer:
+    """
+    Take back all that an update did.
+
+    Args:
+        update_id: As update and history name it.
+    """
+    changes = await opened.notes.undo(update_id)
     return {"undone": update_id, "changes": changes}, "\n".join(map(_change, changes))
 
 
-def write(
-    topic: Topic,
-    file: Annotated[str, typer.Argument(help="Its text, Markdown; - is standard input.")],
-    description: Annotated[str, typer.Option(help="What it is about, in one line.")],
-    repo: opening.Repo = "default",
-    store: opening.Store = "mnemo.db",
-    as_json: opening.AsJson = False,
-) -> None:
-    """Create or replace a note; the former text stays in its history."""
-    body = sys.stdin.read() if file == "-" else _text_of(Path(file))
-    note = opening.in_repo(store, repo, lambda r: r.notes.write(topic, body, description))
-    answer({"repo": repo, "note": note}, f"{note.topic}: version {note.version}.", as_json=as_json)
+@on_repo(may_be_new=True, first=lambda file, **_: {"file": _text_of(file)})
+async def write(opened: Repository, topic: str, file: str, *, description: str) -> Answer:
+    """
+    Create or replace a note; the former text stays in its history.
 
-
-@opening.on_repo
-async def delete(repo: Repository, topic: Topic) -> opening.Answer:
-    """Retire a note; `restore` brings it back."""
-    await repo.notes.delete(topic)
-    return {"deleted": topic}, f"{topic}: deleted."
-
-
-@opening.on_repo
-async def restore(
-    repo: Repository,
-    topic: Topic,
-    version: Annotated[int, typer.Argument(help="As history numbers them.")],
-) -> opening.Answer:
-    """Write an old version of a note as a new one."""
-    note = await repo.notes.restore(topic, version)
+    Args:
+        file: Its text, Markdown; - is standard input.
+        description: What it is about, in one line.
+    """
+    note = await opened.notes.write(topic, file, description)
     return {"note": note}, f"{note.topic}: version {note.version}."
 
 
-@opening.on_repo
-async def export_(
-    repo: Repository, folder: Annotated[Path, typer.Argument(help="Made if it is not there.")]
-) -> opening.Answer:
-    """Write one Markdown file per note into a folder; what was edited there is not overwritten."""
-    return _report(await repo.notes.export_folder(folder), folder)
+@on_repo()
+async def delete(opened: Repository, topic: str) -> Answer:
+    """Retire a note; `restore` brings it back."""
+    await opened.notes.delete(topic)
+    return {"deleted": topic}, f"{topic}: deleted."
 
 
-def import_(
-    folder: Annotated[Path, typer.Argument(help="Of Markdown files, as export writes them.")],
-    repo: opening.Repo = "default",
-    store: opening.Store = "mnemo.db",
-    as_json: opening.AsJson = False,
-) -> None:
-    """Merge a folder of notes; where both sides changed neither is touched."""
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: there is no such folder")
-    report = opening.in_repo(store, repo, lambda r: r.notes.import_folder(folder))
-    data, told = _report(report, folder)
-    answer({"repo": repo} | data, told, as_json=as_json)
+@on_repo("notes.restore", "topic version")
+async def restore(opened: Repository, **asked: Any) -> Answer:
+    """
+    Write an old version of a note as a new one.
+
+    Args:
+        version: As history numbers them.
+    """
+    note = await opened.notes.restore(**asked)
+    return {"note": note}, f"{note.topic}: version {note.version}."
+
+
+@on_repo()
+async def export_(opened: Repository, folder: Path) -> Answer:
+    """
+    Write one Markdown file per note into a folder; what was edited there is not overwritten.
+
+    Args:
+        folder: Made if it is not there.
+    """
+    return _report(await opened.notes.export_folder(folder), folder)
+
+
+@on_repo(may_be_new=True, first=lambda folder, **_: _check_folder(folder))
+async def import_(opened: Repository, folder: Path) -> Answer:
+    """
+    Merge a folder of notes; where both sides changed neither is touched.
+
+    Args:
+        folder: Of Markdown files, as export writes them.
+    """
+    return _report(await opened.notes.import_folder(folder), folder)
 
 
 # ── Around them ──────────────────────────────────────────────────────────────────────
@@ -212,12 +206,17 @@ def _report(report: FolderReport, folder: Path) -> tuple[dict[str, Any], str]:
     return {"folder": str(folder), "report": report}, "\n".join([*lines, *report.warnings])
 
 
-def _text_of(file: Path) -> str:
+def _text_of(file: str) -> str:
     try:
-        return file.read_text("utf-8")
+        return sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
     except FileNotFoundError:
         raise UsageError(f"{file}: there is no such file") from None
 
 
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: there is no such folder")
+
+
 app = typer.Typer(name="notes", help="What was learned, as notes.", rich_markup_mode="markdown")
-opening.add(app, (update, show, history, undo, write, delete, restore, list_, export_, import_))
+add(app, (update, show, history, undo, write, delete, restore, list_, export_, import_))

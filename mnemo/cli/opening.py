@@ -1,14 +1,14 @@
-"""Open the store and repository of a command, and the options that name them."""
+"""Open the store and repository of a command."""
 
 from __future__ import annotations
 
 import json
 import os
 import tomllib
-from collections.abc import Awaitable, Callable, Sequence
-from inspect import Signature, signature
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
 import anyio
@@ -17,46 +17,9 @@ import typer
 from numpy.typing import NDArray
 
 import mnemo
+from mnemo.cli.options import KEY, names, offered, with_options
 from mnemo.cli.output import Told, answer
 from mnemo.protocols import ChatModel, Embedder, EmbeddingSpace
-
-# ── Options that several commands share ─────────────────────────────────────────────────
-
-Store = Annotated[
-    str, typer.Option("--store", envvar="MNEMO_STORE", help="The store's file.", show_default=True)
-]
-Repo = Annotated[str, typer.Option("--repo", help="The repository in it.", show_default=True)]
-NewEmbedder = Annotated[
-    str | None,
-    typer.Option(
-        "--embedder",
-        envvar="MNEMO_EMBEDDER",
-        help="Of a repository without vectors: minilm, multilingual or static.",
-    ),
-]
-Where = Annotated[
-    list[str] | None,
-    typer.Option("--where", metavar="KEY=VALUE", help="Only with this metadata; repeatable."),
-]
-KEY = "MNEMO_MODEL_KEY"
-"""The variable with a model's key: an argument would be seen by others on the machine."""
-ModelUrl = Annotated[
-    str | None,
-    typer.Option("--model-url", envvar="MNEMO_MODEL_URL", help="A server with OpenAI's protocol."),
-]
-Model = Annotated[
-    str | None,
-    typer.Option("--model", envvar="MNEMO_MODEL", help=f"The model there; its key is in {KEY}."),
-]
-ApiKeyEnv = Annotated[
-    str,
-    typer.Option(
-        "--api-key-env",
-        envvar="MNEMO_API_KEY_ENV",
-        help="The variable of the environment with the model's key.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
 
 
 def conditions(given: Sequence[str] | None) -> dict[str, Any] | None:
@@ -238,37 +201,51 @@ def in_known_repo(
     return in_service(existing(store), opened, chat_model=chat_model)
 
 
-def add(app: typer.Typer, commands: Sequence[Callable[..., Any]], panel: str | None = None) -> None:
-    """Add *commands* to *app* by their functions' names, under *panel* in its help."""
-    for command in commands:
-        app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(command)
-
-
 Answer = tuple[dict[str, Any], Told] | tuple[dict[str, Any], Told, str]
 """What ``answer`` prints, but for the repository's id."""
+_ON_REPO: dict[str, Any] = {"repo": "default", "store": "mnemo.db", "as_json": False}
+"""Options of each command on a repository."""
+Command = Callable[..., Awaitable[Answer]]
 
 
-def on_repo(command: Callable[..., Awaitable[Answer]]) -> Callable[..., None]:
+def on_repo(
+    operation: str = "",
+    usage: str = "",
+    *,
+    may_be_new: bool = False,
+    may_be_empty: bool = False,
+    first: Callable[..., Mapping[str, Any] | None] = lambda **_: None,
+) -> Callable[[Command], Callable[..., None]]:
     """
-    Make a command of what looks at a repository that is there, its first argument.
+    Make a command of a coroutine function whose first argument is the opened repository.
 
     It gets the options ``--repo``, ``--store`` and ``--json``, and its answer is printed.
+
+    Args:
+        operation, usage: See ``offered``: arguments and options that the command gets by name.
+        may_be_new: The repository is made if it is not there.
+        first: Called with all arguments before the store is opened; gives what it changes.
     """
 
-    def run(
-        *, repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False, **own: Any
-    ) -> None:
-        found = in_known_repo(store, repo, lambda opened: command(opened, **own))
-        answer({"repo": repo} | found[0], *found[1:], as_json=as_json)
+    def made(command: Command) -> Callable[..., None]:
+        def run(*, repo: str, store: str, as_json: bool, **given: Any) -> None:
+            given |= first(repo=repo, **given) or {}
+            if "where" in given:
+                given["where"] = conditions(given["where"])
+            model = None
+            if given.get("use_model", True):
+                model = chat_model_of(given.get("model_url"), given.get("model"))
+            embedder, act = given.pop("embedder", None), partial(command, **given)
+            if may_be_new:
+                found = in_repo(store, repo, act, chat_model=model, embedder=embedder)
+            else:
+                found = in_known_repo(store, repo, act, chat_model=model, may_be_empty=may_be_empty)
+            answer({"repo": repo} | found[0], *found[1:], as_json=as_json)
 
-    _, *own = signature(command, eval_str=True).parameters.values()
-    shared = signature(run, eval_str=True).parameters
-    parameters = (shared["repo"], shared["store"], *own, shared["as_json"])
-    named = [one.replace(kind=one.KEYWORD_ONLY) for one in parameters]
-    run.__signature__ = Signature(named)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in named}
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    return run
+        passed = [*offered(operation, usage)]
+        return with_options(run, command, *passed, *names(**_ON_REPO))
+
+    return made
 
 
 async def check_there(memory: mnemo.Mnemo, store: str, repo: str) -> None:

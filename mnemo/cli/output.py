@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -217,17 +217,6 @@ def _place(source: mnemo.SourceRef) -> str:
 
 
 # ── Maintenance ─────────────────────────────────────────────────────────────────────────
-
-OPERATIONS = ("validate", "consolidate", "decay")
-"""In this order: the penalties of the first weigh in the scores of the others."""
-
-
-async def maintained(
-    repo: mnemo.Repository, chosen: Collection[str]
-) -> list[mnemo.MaintenanceReport]:
-    """Run the *chosen* operations, all if there is none, one after another."""
-    calls = {"validate": repo.validate, "consolidate": repo.consolidate, "decay": repo.decay}
-    return [await calls[name]() for name in OPERATIONS if name in chosen or not chosen]
 
 
 def maintenance_told(report: mnemo.MaintenanceReport) -> str:

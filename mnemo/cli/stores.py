@@ -23,18 +23,8 @@ import anyio
 import typer
 
 import mnemo
-from mnemo.cli.opening import (
-    KEY,
-    ApiKeyEnv,
-    AsJson,
-    Model,
-    ModelUrl,
-    Store,
-    chat_model_of,
-    chosen_embedder,
-    existing,
-    in_service,
-)
+from mnemo.cli.opening import chat_model_of, chosen_embedder, existing, in_service
+from mnemo.cli.options import KEY
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line
 from mnemo.runtime.json_logs import written
 from mnemo.runtime.sockets import address_of, listening, listening_at
@@ -53,75 +43,43 @@ DAMAGED = 1
 
 _PASSWORDS = (re.compile(r"(://[^:/@]*:)[^/]*(?=@)"), re.compile(r"([?&]password=)[^&]*"))
 
-Embedder = Annotated[
-    str | None,
-    typer.Option(
-        envvar="MNEMO_EMBEDDER",
-        help="minilm, multilingual or static; default: each repository's own, or minilm.",
-    ),
-]
-Url = Annotated[str, typer.Argument(metavar="URL", help="The store: a file, or a database's URL.")]
+Port = Annotated[int, {"min": 0, "max": 65_535}]
 
 
 def serve(
-    store: Store = "mnemo.db",
-    host: Annotated[
-        str, typer.Option(envvar="MNEMO_HOST", help="Address to listen on.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(envvar="MNEMO_PORT", help="0: a free one.", min=0, max=65_535)
-    ] = 8_642,
-    uds: Annotated[
-        Path | None, typer.Option(help="A Unix socket to listen on, in place of host and port.")
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file",
-            envvar="MNEMO_TOKEN_FILE",
-            help="Tokens that are accepted, read anew when it changes; `mnemo token` makes one.",
-        ),
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option("--allow-host", help="A name that it is called by; repeatable."),
-    ] = None,
-    allow_origin: Annotated[
-        list[str] | None,
-        typer.Option("--allow-origin", help="An origin whose pages may call it; repeatable."),
-    ] = None,
-    embedder: Annotated[
-        str | None,
-        typer.Option(
-            envvar="MNEMO_EMBEDDER",
-            help="minilm, multilingual, static, or URL?model=NAME&dimensions=N of a server with "
-            "OpenAI's protocol; default: each repository's own, or minilm.",
-        ),
-    ] = None,
-    model_url: ModelUrl = None,
-    model: Model = None,
-    api_key_env: ApiKeyEnv = KEY,
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        typer.Option(
-            envvar="MNEMO_LOG_LEVEL",
-            help="From which on JSON lines go to stderr; info: one for each request.",
-        ),
-    ] = "warning",
-    audit_log: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="MNEMO_AUDIT_LOG",
-            help="A file of JSON lines: each erasure, correction and refused right.",
-        ),
-    ] = None,
-    as_json: AsJson = False,
+    *,
+    store: str = "mnemo.db",
+    host: str = "127.0.0.1",
+    port: Port = 8_642,
+    uds: Path | None = None,
+    token_file: Path | None = None,
+    allow_host: list[str] | None = None,
+    allow_origin: list[str] | None = None,
+    embedder: str | None = None,
+    model_url: str | None = None,
+    model: str | None = None,
+    api_key_env: str = KEY,
+    log_level: Literal["debug", "info", "warning", "error"] = "warning",
+    audit_log: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """
     Serve a store over HTTP, with a page to look into it, until interrupted.
 
     Without --token-file there is one random token, which the printed address holds. Requests
     that come before it is ready wait.
+
+    Args:
+        host: Address to listen on.
+        port: 0: a free one.
+        uds: A Unix socket to listen on, in place of host and port.
+        token_file: Tokens that are accepted, read anew when it changes; `mnemo token` makes one.
+        allow_host: A name that it is called by; repeatable.
+        allow_origin: An origin whose pages may call it; repeatable.
+        embedder: minilm, multilingual, static, or URL?model=NAME&dimensions=N of a server with
+            OpenAI's protocol; default: each repository's own, or minilm.
+        log_level: From which on JSON lines go to stderr; info: one for each request.
+        audit_log: A file of JSON lines: each erasure, correction and refused right.
     """
     local = uds is not None or host in ("127.0.0.1", "localhost", "[::1]", "::1")
     if token_file is None and not local:
@@ -195,16 +153,16 @@ def _let_requests_go_first() -> None:
     gc.freeze()
 
 
-def inspect(
-    store: Annotated[str, typer.Argument(help="The store's file.")] = "mnemo.db",
-    port: Annotated[int, typer.Option(help="0: a free one.", min=0, max=65_535)] = 0,
-    as_json: AsJson = False,
-) -> None:
+def inspect(store: str = "mnemo.db", *, port: Port = 0, as_json: bool = False) -> None:
     """
     Look into a store with a browser, on this machine, until interrupted.
 
     The page cannot write, nothing is extracted or embedded meanwhile, and recalls are not
     counted; a recall keeps the vectors of a few texts that have none, if it embeds them.
+
+    Args:
+        store: The store's file.
+        port: 0: a free one.
     """
     _require_extra()
     secret, store = secrets.token_urlsafe(32), existing(store)
@@ -224,25 +182,27 @@ def inspect(
 
 
 def token(
-    name: Annotated[str, typer.Argument(help="Names it in logs.")],
-    repo: Annotated[
-        list[str] | None, typer.Option("--repo", help="A repository; repeatable. Default: all.")
-    ] = None,
-    prefix: Annotated[
-        list[str] | None,
-        typer.Option("--prefix", help="Repositories whose ids begin so; repeatable."),
-    ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="It cannot write.")] = False,
-    expires: Annotated[str | None, typer.Option(help="ISO time at which it ends.")] = None,
-    model_tokens: Annotated[
-        int, typer.Option(help="Tokens of models that it may use a day.", min=0)
-    ] = 0,
-    as_json: AsJson = False,
+    name: str,
+    *,
+    repo: list[str] | None = None,
+    prefix: list[str] | None = None,
+    read_only: bool = False,
+    expires: str | None = None,
+    model_tokens: Annotated[int, {"min": 0}] = 0,
+    as_json: bool = False,
 ) -> None:
     """
     Make an access token; its entry for --token-file is printed, the token goes to stderr.
 
     So ``mnemo token desk >> tokens.toml`` adds the entry, which has a hash, and shows the token.
+
+    Args:
+        name: Names it in logs.
+        repo: A repository; repeatable. Default: all.
+        prefix: Repositories whose ids begin so; repeatable.
+        read_only: It cannot write.
+        expires: ISO time at which it ends.
+        model_tokens: Tokens of models that it may use a day.
     """
     from mnemo.web import new_token, token_of
 
@@ -266,25 +226,30 @@ def token(
 
 
 def worker(
-    url: Url,
-    repo: Annotated[str, typer.Option("--repo", help="A pattern of repositories.")] = "*",
-    kinds: Annotated[
-        list[str] | None, typer.Option("--kinds", help="Of jobs; repeatable; default: all.")
-    ] = None,
-    concurrency: Annotated[int, typer.Option(help="Jobs at once.", min=1)] = 4,
-    health: Annotated[
-        Path | None, typer.Option(help="A file that is written anew after each look for jobs.")
-    ] = None,
-    embedder: Embedder = None,
-    model_url: ModelUrl = None,
-    model: Model = None,
-    as_json: AsJson = False,
+    url: str,
+    *,
+    repo: str = "*",
+    kinds: list[str] | None = None,
+    concurrency: Annotated[int, {"min": 1}] = 4,
+    health: Path | None = None,
+    embedder: str | None = None,
+    model_url: str | None = None,
+    model: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """
     Work off the background jobs of a store, until it is stopped.
 
     On SIGTERM or Ctrl-C it claims no more, finishes what it holds within `shutdown_grace_s`,
     and gives the rest back. As many workers as you like may share a store.
+
+    Args:
+        url: The store: a file, or a database's URL.
+        repo: A pattern of repositories.
+        kinds: Of jobs; repeatable; default: all.
+        concurrency: Jobs at once.
+        health: A file that is written anew after each look for jobs.
+        embedder: minilm, multilingual or static; default: each repository's own, or minilm.
     """
     last: list[mnemo.WorkerStatistics] = [mnemo.WorkerStatistics()]
 
@@ -310,19 +275,19 @@ def worker(
 
 
 def copy(
-    source: Annotated[str, typer.Argument(metavar="FROM", help="The store that is read.")],
-    target: Annotated[str, typer.Argument(metavar="TO", help="Another store, made if it is new.")],
-    repo: Annotated[str, typer.Option("--repo", help="A pattern of repositories.")] = "*",
-    skip_damaged: Annotated[
-        bool, typer.Option("--skip-damaged", help="Leave out what cannot be read.")
-    ] = False,
-    as_json: AsJson = False,
+    from_: str, to: str, *, repo: str = "*", skip_damaged: bool = False, as_json: bool = False
 ) -> None:
     """
     Copy repositories from one store to another, file or database.
 
     Each is there whole or not at all, and is compared with what was read. Stopped anywhere, run
     it again: what is there already is compared and not copied.
+
+    Args:
+        from_: The store that is read.
+        to: Another store, made if it is new.
+        repo: A pattern of repositories.
+        skip_damaged: Leave out what cannot be read.
     """
 
     def told(one: mnemo.RepositoryCopy) -> None:
@@ -333,20 +298,23 @@ def copy(
             complain(f"{one.repo_id}: the damaged {kind} {key!r} was left out")
 
     async def run(memory: mnemo.Mnemo) -> list[mnemo.RepositoryCopy]:
-        return await memory.copy_to(target, repos=repo, skip_damaged=skip_damaged, on_copied=told)
+        return await memory.copy_to(to, repos=repo, skip_damaged=skip_damaged, on_copied=told)
 
-    copied = in_service(existing(source), run, workers=0)
+    copied = in_service(existing(from_), run, workers=0)
     if as_json:
-        print_json({"from": _shown(source), "to": _shown(target), "repos": copied})
+        print_json({"from": _shown(from_), "to": _shown(to), "repos": copied})
     if any(one.damaged for one in copied):
         raise typer.Exit(DAMAGED)
 
 
-def migrate(url: Url, as_json: AsJson = False) -> None:
+def migrate(url: str, *, as_json: bool = False) -> None:
     """
     Make the tables of a store, or bring those of an older one to this version.
 
     Opening a store does the same; run this first where the application may not change tables.
+
+    Args:
+        url: The store: a file, or a database's URL.
     """
     in_service(url, _opened, workers=0)
     url = _shown(url)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Any, TextIO
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
@@ -42,20 +42,24 @@ _SHOWN = 60
 
 
 def export_(
-    file: Annotated[str, typer.Argument(help="A new file; `-`: standard output.")],
-    to: Annotated[
-        str, typer.Option("--to", help="archive (everything), jsonl, openai or markdown.")
-    ] = "archive",
-    repo: opening.Repo = "default",
-    store: opening.Store = "mnemo.db",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
-    as_json: opening.AsJson = False,
+    file: str,
+    *,
+    to: str = "archive",
+    repo: str = "default",
+    store: str = "mnemo.db",
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """
     Write a repository to a file.
 
     An archive is everything, to be imported elsewhere. The others are what was said, for other
     programs and for people: messages as JSON Lines, chats as OpenAI's API takes them, Markdown.
+
+    Args:
+        file: A new file; `-`: standard output.
+        to: archive (everything), jsonl, openai or markdown.
+        force: Overwrite a file that is there.
     """
     if as_json and file == STANDARD:
         raise UsageError("with - the export itself is on standard output: leave --json away")
@@ -81,45 +85,40 @@ def export_(
 
 
 def import_(
-    file: Annotated[str, typer.Argument(help="What to read; `-`: an archive on standard input.")],
-    source: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            help="auto, archive, chatgpt, claude, claude-code, openai, mem0, langgraph-store "
-            "or markdown.",
-        ),
-    ] = "auto",
-    repo: opening.Repo = "default",
-    store: opening.Store = "mnemo.db",
-    thread: Annotated[
-        str | None, typer.Option("--thread", help="As messages into this conversation.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Of a service's export: show what it holds.")
-    ] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="End at the first broken record of an export.")
-    ] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Of an export: until its facts are extracted.")
-    ] = False,
-    embedder: opening.NewEmbedder = None,
-    as_json: opening.AsJson = False,
+    file: str,
+    *,
+    from_: str = "auto",
+    repo: str = "default",
+    store: str = "mnemo.db",
+    thread: str | None = None,
+    dry_run: bool = False,
+    strict: bool = False,
+    wait: bool = False,
+    embedder: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """
     Put a file into a repository: an archive, another service's export, dialogues or messages.
 
     What it holds is recognised. An archive fills an empty repository, all or nothing; with
     others, running it again adds nothing that is there, and goes on where it was stopped.
+
+    Args:
+        file: What to read; `-`: an archive on standard input.
+        from_: auto, archive, chatgpt, claude, claude-code, openai, mem0, langgraph-store or
+            markdown.
+        thread: As messages into this conversation.
+        dry_run: Of a service's export: show what it holds.
+        strict: End at the first broken record of an export.
+        wait: Of an export: until its facts are extracted.
     """
     path = Path(file)
-    if file == STANDARD or source == "archive" or is_archive(path):
-        if source not in ("auto", "archive"):
-            raise UsageError(f"{file}: this is an archive, no export of {source}")
+    if file == STANDARD or from_ == "archive" or is_archive(path):
+        if from_ not in ("auto", "archive"):
+            raise UsageError(f"{file}: this is an archive, no export of {from_}")
         _import_archive(file, repo, store, thread, as_json=as_json)
         return
-    found = source_of(path, source)
+    found = source_of(path, from_)
     if thread is not None and found not in (None, "openai"):
         raise UsageError(f"an export of {found} has conversations of its own: no --thread")
     into = partial(opening.in_repo, store, repo, embedder=embedder)
