@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
-import anyio.to_thread
-
 import mnemo
-from mnemo.cli.importing.chats import stream_messages
-from mnemo.cli.importing.json_stream import ImportFileError, begun
-from mnemo.cli.importing.writing import AT_ONCE, Arrival
 from mnemo.cli.opening import Answer, on_repo
-from mnemo.cli.output import answer, as_data
+from mnemo.cli.output import as_data
 from mnemo.runtime.text import counted
-
-KNOWN = ("was there or is erased", "were there or are erased")
-"""What became of records that an import did not add: of one, and of several."""
 
 
 @on_repo()
@@ -89,44 +78,6 @@ async def view(opened: mnemo.Repository, **asked: Any) -> Answer:
     found = await opened.view(**asked)
     text = found.as_text()
     return as_data(found) | {"text": text}, text
-
-
-def import_chat(
-    file: Path, thread: str, into: Any, where: dict[str, str], *, as_json: bool
-) -> None:
-    """Append the messages of *file* to a conversation up to a mistake in it; tell how many."""
-    messages = begun(stream_messages(file))
-    done: Arrival = into(lambda opened: _appended(opened, thread, messages))
-    problem = done.problem and done.problem.having_kept(done.added + done.known, "messages")
-    counts = {"new_messages": done.added, "known_messages": done.known}
-    answer(
-        where | {"thread": thread} | counts | {"problem": str(problem) if problem else None},
-        f"Thread {thread}: {counted(done.added, 'message')} added, {counted(done.known, *KNOWN)}.",
-        as_json=as_json,
-    )
-    if problem:
-        raise problem
-
-
-async def _appended(
-    repo: mnemo.Repository, thread: str, messages: Iterator[mnemo.Message]
-) -> Arrival:
-    conversation = repo.conversation(thread)
-    before, done = await conversation.next_seq(), Arrival()
-    while done.problem is None:
-        batch: list[mnemo.Message] = []
-        try:
-            await anyio.to_thread.run_sync(batch.extend, islice(messages, AT_ONCE))
-        except ImportFileError as problem:
-            done.problem = problem
-        if not batch:
-            break
-        stored = await conversation.append(batch)
-        new = len({message.seq for message in stored if message.seq >= before})
-        done.added, done.known = done.added + new, done.known + len(batch) - new
-        before = max([before, *(message.seq + 1 for message in stored)])
-    await conversation.settle()
-    return done
 
 
 async def _known(repo: mnemo.Repository, thread: str) -> mnemo.Conversation:

@@ -18,9 +18,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 
 from mnemo import Config, Conversation, InvalidArchive, Mnemo, Repository, StoredMessage, UsageError
 from mnemo.cli import opening, output
-from mnemo.cli.conversations import KNOWN, import_chat
+from mnemo.cli.importing.chats import stream_messages
 from mnemo.cli.importing.dialogues import stream_talks
-from mnemo.cli.importing.json_stream import begun
+from mnemo.cli.importing.json_stream import ImportFileError, begun
 from mnemo.cli.importing.readers import items_of, size_of, source_of
 from mnemo.cli.importing.records import KeyedRecord, MemoryRecord, Record
 from mnemo.cli.importing.writing import Arrival, Preview, Tally, import_items, import_talks, preview
@@ -35,6 +35,8 @@ STANDARD = "-"
 
 BROKEN = 1
 """Exit code where some records were broken, and the others are stored."""
+KNOWN = ("was there or is erased", "were there or are erased")
+"""What became of records that an import did not add: of one, and of several."""
 _LOOK_S = 0.25
 """Seconds between two looks at what is not embedded yet."""
 _SHOWN = 60
@@ -129,7 +131,7 @@ def import_(
     elif dry_run or strict or wait:
         raise UsageError("--dry-run, --strict and --wait are for exports of other services")
     elif thread is not None:
-        import_chat(path, thread, into, where, as_json=as_json)
+        _import_chat(path, thread, into, where, as_json=as_json)
     else:
         _import_talks(path, into, where, as_json=as_json)
 
@@ -155,16 +157,40 @@ def _import_talks(file: Path, into: Any, where: dict[str, str], *, as_json: bool
             return tally
 
         tally: Tally = into(imported)
-    problem = tally.problem and tally.problem.having_kept(tally.new_steps + tally.known_steps)
-    counts = output.as_data(replace(tally, problem=None))
-    output.answer(
-        where | counts | {"problem": str(problem) if problem else None},
+    told = (
         f"Repository {where['repo']}: {plural(tally.new_steps, 'step')} added, "
         f"{plural(tally.known_steps, 'was there', 'were there')}; "
         f"{plural(tally.new_sessions, 'new session')}, {tally.resumed_sessions} continued, "
-        f"{tally.complete_sessions} complete already.",
-        as_json=as_json,
+        f"{tally.complete_sessions} complete already."
     )
+    problem = tally.problem and tally.problem.having_kept(tally.new_steps + tally.known_steps)
+    _conclude(where | output.as_data(replace(tally, problem=None)), told, problem, as_json=as_json)
+
+
+def _import_chat(
+    file: Path, thread: str, into: Any, where: dict[str, str], *, as_json: bool
+) -> None:
+    """Append the messages of *file* to a conversation up to a mistake in it; tell how many."""
+    records = (Record(thread, one, f"message {one.id}") for one in begun(stream_messages(file)))
+
+    async def appended(opened: Repository) -> Arrival:
+        done = await import_items(opened, records, strict=True, remembers=False)
+        await opened.conversation(thread).settle()
+        return done
+
+    done: Arrival = into(appended)
+    counts = {"thread": thread, "new_messages": done.added, "known_messages": done.known}
+    told = f"{plural(done.added, 'message')} added, {plural(done.known, *KNOWN)}"
+    problem = done.problem and done.problem.having_kept(done.added + done.known, "messages")
+    _conclude(where | counts, f"Thread {thread}: {told}.", problem, as_json=as_json)
+
+
+def _conclude(
+    data: dict[str, Any], told: str, problem: ImportFileError | None, *, as_json: bool
+) -> None:
+    """Print what was imported. *Raises* *problem*, where the file ended before its time."""
+    data |= {"problem": str(problem) if problem else None}
+    output.answer(data, told, as_json=as_json)
     if problem:
         raise problem
 

@@ -100,12 +100,14 @@ async def import_items(
     items: Iterator[Item],
     *,
     strict: bool = False,
+    remembers: bool = True,
     advance: Callable[[int], None] = lambda count: None,
 ) -> Arrival:
     """
     Store the records of *items*, each once; what is there already is left as it is.
 
-    *advance* is told how many were stored or known. *Cancellation*: safe; the next import goes on.
+    Messages are remembered, or appended alone. *advance* is told how many were stored or known.
+    *Cancellation*: safe; the next import goes on.
 
     Raises:
         UsageError: With *strict*, at a broken record; what stands before it is kept.
@@ -122,7 +124,7 @@ async def import_items(
         records = [item for item in batch if isinstance(item, Record)]
         keyed = [item for item in batch if isinstance(item, KeyedRecord)]
         memories = [item for item in batch if isinstance(item, MemoryRecord)]
-        refused = await _stored(repo, records, arrival)
+        refused = await _stored(records, partial(_remember, repo, arrival, remembers))
         if keyed:
             refused += await _kept(keyed, partial(_put, repo, arrival))
         refused += await _add(repo, memories, arrival)
@@ -164,15 +166,17 @@ async def _kept(
         return [one for record in records for one in await _kept([record], keep)]
 
 
-async def _stored(repo: Repository, records: Sequence[Record], arrival: Arrival) -> list[Broken]:
-    """Store *records*, threads side by side, so that they share transactions; what was refused."""
+async def _stored(
+    records: Sequence[Record], keep: Callable[[Sequence[Record]], Awaitable[list[Broken]]]
+) -> list[Broken]:
+    """*keep* records, threads side by side, so that they share transactions; what was refused."""
     threads: dict[str, list[Record]] = {}
     for record in records:
         threads.setdefault(record.thread_id, []).append(record)
     refused: list[Broken] = []
 
     async def store(together: Sequence[Record]) -> None:
-        refused.extend(await _kept(together, partial(_remember, repo, arrival)))
+        refused.extend(await _kept(together, keep))
 
     try:
         async with anyio.create_task_group() as group:
@@ -183,12 +187,13 @@ async def _stored(repo: Repository, records: Sequence[Record], arrival: Arrival)
     return refused
 
 
-async def _remember(repo: Repository, arrival: Arrival, records: Sequence[Record]) -> list[Broken]:
-    thread = records[0].thread_id
-    before = await repo.conversation(thread).next_seq()
-    messages = [record.message for record in records]
-    done = await repo.remember(messages, thread_id=thread)
-    new = len({message.seq for message in done.messages if message.seq >= before})
+async def _remember(
+    repo: Repository, arrival: Arrival, remembers: bool, records: Sequence[Record]
+) -> list[Broken]:
+    conversation = repo.conversation(records[0].thread_id, remember=remembers)
+    before = await conversation.next_seq()
+    stored = await conversation.append([record.message for record in records])
+    new = len({message.seq for message in stored if message.seq >= before})
     arrival.added += new
     arrival.known += len(records) - new
     return []
