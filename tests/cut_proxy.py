@@ -1,4 +1,4 @@
-"""A proxy before an HTTP server, which cuts or holds the connections of live streams."""
+"""A proxy before an HTTP server, which cuts or holds live streams, and loses answers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ class Link:
     def __init__(self) -> None:
         self.is_stream = False
         self.is_held = False
+        self.is_lost = False
 
 
 class CutProxy:
@@ -33,6 +34,7 @@ class CutProxy:
         self._to = urlsplit(url)
         self._links: set[Link] = set()
         self._left: int | None = None
+        self._losing: dict[bytes, int] = {}
         self._moved = asyncio.Event()
 
     async def __aenter__(self) -> CutProxy:
@@ -52,6 +54,10 @@ class CutProxy:
         """End the stream that passes the next *size* bytes, and pass no more of it."""
         self._left = size
         self.has_cut.clear()
+
+    def lose_answers(self, words: bytes, times: int) -> None:
+        """End the connection in place of the answer to the next requests that have these words."""
+        self._losing[words] = times
 
     def hold(self) -> None:
         """Pass nothing more to the streams that are open now, without ending them."""
@@ -79,6 +85,9 @@ class CutProxy:
         try:
             while data := await reader.read(ROOM):
                 link.is_stream = link.is_stream or STREAM in data
+                for words, times in self._losing.items():
+                    if times and words in data:
+                        self._losing[words], link.is_lost = times - 1, True
                 writer.write(data)
         except OSError:
             pass  # Either side may end it.
@@ -96,8 +105,9 @@ class CutProxy:
                 if link.is_stream:
                     self._moved.set()
                 if len(passed) < len(data) and not link.is_held:
-                    self._left = None
-                    self.has_cut.set()
+                    if not link.is_lost:
+                        self._left = None
+                        self.has_cut.set()
                     break
         except OSError:
             pass  # Either side may end it.
@@ -106,7 +116,7 @@ class CutProxy:
 
     def _passed(self, link: Link, data: bytes) -> bytes:
         """What of *data* the browser gets."""
-        if link.is_held:
+        if link.is_held or link.is_lost:
             return b""
         if not link.is_stream or self._left is None:
             return data

@@ -248,7 +248,9 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
         for method, told in methods.items():
             if path in OPEN:
                 told["security"] = []
-            told["summary"] = told["summary"].replace("``", "").replace("*", "")
+            of = OPERATIONS.get(told["operationId"])
+            summary = of.summary if of else told["description"].partition("\n")[0]
+            told["summary"] = summary.replace("``", "").replace("*", "")
             _exemplify(method.upper(), path, told, parts["schemas"])
             _tell_refusals(told, parts["schemas"])
     return document
@@ -338,12 +340,16 @@ def _exemplify(method: str, path: str, told: dict[str, Any], schemas: dict[str, 
         if one["required"]:
             one["example"] = EXAMPLES.get(one["name"], one["name"])
             params[one["name"]] = one["example"]
+            if one["in"] == "path":
+                path = path.replace(f"{{{one['name']}}}", str(params.pop(one["name"])))
     if body := _body_of(told):
         needed = {name: EXAMPLES.get(name, name) for name in schemas[body].get("required", ())}
         example = needed or EXAMPLES.get(told["operationId"], {})
         told["requestBody"]["content"]["application/json"]["example"] = example
         command += ["--json", shlex.quote(json.dumps(example))]
-    if method != ("POST" if "--json" in command else "GET"):
+    for kind in told.get("requestBody", {"content": {}})["content"].keys() - {"application/json"}:
+        command += ["-H", f"'Content-Type: {kind}'", "-T", "archive.jsonl"]
+    if method != ("POST" if "--json" in command else "GET") or "-T" in command:
         command += ["-X", method]
     command.append(f'"$MNEMO_URL{path}{"?" if params else ""}{urlencode(params, doseq=True)}"')
     told["description"] += f"\n\n```sh\n{' '.join(command)}\n```"
