@@ -42,7 +42,7 @@ from mnemo.store.check import check_store
 from mnemo.store.engine import (
     OWNERS,
     PUT_OFF,
-    ManagedEngine,
+    Engine,
     OfRepository,
     PutOff,
     repository_locks,
@@ -106,7 +106,7 @@ class EngineStore:
 
     def __init__(
         self,
-        engine: ManagedEngine,
+        engine: Engine,
         *,
         clock: Clock,
         lease_s: float,

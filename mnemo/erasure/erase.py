@@ -55,7 +55,7 @@ from mnemo.recall.recall_log import drop_recalls, drop_recalls_before, mark_forg
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.spans import memory_attributes
 from mnemo.runtime.transactions import transacted
-from mnemo.store.engine import ManagedEngine, OfRepository, repository_locks
+from mnemo.store.engine import Engine, OfRepository, repository_locks
 from mnemo.store.rows import Passed, listed, repo_row
 from mnemo.store.tables import CHANGESETS, NODES
 from mnemo.store.texts import drop_texts
@@ -183,7 +183,7 @@ class StoredErasure(OfRepository):
         raise AssertionError("a rehearsal always ends with an exception")
 
 
-async def scrubbed(engine: ManagedEngine, report: ErasureReport) -> ErasureReport:
+async def scrubbed(engine: Engine, report: ErasureReport) -> ErasureReport:
     """Scrub what was erased, also from the caches of other machines; *report* with the outcome."""
     try:
         is_clean, left = await engine.scrub(at_once=False), await engine.unswept()

@@ -188,7 +188,7 @@ class NotesParts:
         spawn: Starts a task that is cancelled when the service closes; a plain call.
         meter: Counts what all calls of the repository's updates cost.
         session_meter: The meter of an open session; ``None`` if it is not open.
-        scrub: Rids the store's files of what was erased (``ManagedEngine.scrub``).
+        scrub: Rids the store's files of what was erased (``Engine.scrub``).
         closing: Whether the service or the repository is shutting down, or closed.
         count: Counts the tokens of what is shown.
         check_usable: Raises ``UsageError`` in another event loop, and once all has ended.

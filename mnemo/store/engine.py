@@ -86,11 +86,21 @@ def repositories_of(locks: Locks) -> frozenset[str]:
     return frozenset(id.partition("\0")[0] for kind, id in locks if kind != "owner")
 
 
-class Snapshot(Protocol):
-    """One revision of the store; one read at a time."""
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One revision of the store, which the connection of *tx* holds; one read at a time."""
+
+    tx: Tx
+    translated: Callable[[str], Any]
+    limiter: anyio.CapacityLimiter
 
     async def reading(self, work: Callable[[Tx], T]) -> T:
         """Run *work* on that revision. *Cancellation*: safe; met after the read."""
+        return await anyio.to_thread.run_sync(self._run, work, limiter=self.limiter)
+
+    def _run(self, work: Callable[[Tx], T]) -> T:
+        with self.translated("reading the store"):
+            return work(self.tx)
 
 
 class Staging(Protocol):
@@ -124,7 +134,26 @@ async def pay_put_off(writing: Callable[..., Awaitable[Any]]) -> None:
 
 
 class Engine(Protocol):
-    """Runs *work*, which is plain code and may run twice: it changes nothing but its ``Tx``."""
+    """
+    Runs *work*, which is plain code and may run twice: it changes nothing but its ``Tx``.
+
+    Its owner opens it, looks after it and closes it.
+    """
+
+    synchronous: str
+    """How durable a write is when it returns, as in ``StoreConfig``; ``none`` in memory."""
+    is_told: bool = False
+    """Whether ``tend`` hears of jobs that other processes write."""
+    place: str
+    """Where it keeps things, for messages; holds no password."""
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it was opened, but may not be written."""
+        return False
+
+    def _writer(self) -> GroupWriter:
+        """The writer. *Raises* ``StoreError``: there is none, now or at all."""
 
     async def reading(self, work: Callable[[Tx], T]) -> T:
         """
@@ -141,6 +170,7 @@ class Engine(Protocol):
         *Cancellation*: completes; the result comes back even so, the cancellation is met at the
         caller's next await.
         """
+        return await self._writer().run(work, locks)
 
     async def merging(self, work: Bulk, payload: Any, *, locks: Locks = ()) -> Any:
         """
@@ -148,6 +178,7 @@ class Engine(Protocol):
 
         If *work* raises, it runs once for each payload: one that fails fails alone.
         """
+        return await self._writer().merge(work, payload, locks)
 
     def post(
         self, work: Bulk, payload: Any, done: Callable[[Any], None], *, locks: Locks = ()
@@ -160,6 +191,7 @@ class Engine(Protocol):
 
         *Raises* ``StoreError``: the store is closed, or opened for reading.
         """
+        self._writer().post(work, payload, done, locks)
 
     def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
         """
@@ -172,23 +204,6 @@ class Engine(Protocol):
         Make room for one import; the next one waits until the context ends. *tables* are
         definitions of columns; nothing of them outlives the context.
         """
-
-
-class ManagedEngine(Engine, Protocol):
-    """An engine as its owner sees it: opened, looked after and closed."""
-
-    synchronous: str
-    """How durable a write is when it returns, as in ``StoreConfig``; ``none`` in memory."""
-    is_told: bool
-    """Whether ``tend`` hears of jobs that other processes write."""
-
-    @property
-    def place(self) -> str:
-        """Where it keeps things, for messages; holds no password."""
-
-    @property
-    def is_read_only(self) -> bool:
-        """Whether it was opened, but may not be written."""
 
     async def open(self, enter: Callable[[Tx], None]) -> None:
         """
@@ -257,7 +272,7 @@ class OfRepository:
     def __init__(
         self,
         repo_id: str,
-        engine: ManagedEngine,
+        engine: Engine,
         clock: Clock,
         lease_time: Callable[[Tx], datetime],
     ) -> None:
@@ -321,7 +336,7 @@ class GroupWriter(ABC):
         self.waiting = 0
         """Units handed over whose callers are not told yet."""
         self.posted = 0
-        """Units handed over so far."""
+        """Units handed over so far, but for those of ``OWNERS``."""
         self._room: list[anyio.Event] = []
         self.is_closed = False
 
@@ -336,7 +351,7 @@ class GroupWriter(ABC):
         if self.is_closed:
             raise StoreError("the store is closed: open the service again")
         self.waiting += 1
-        self.posted += 1
+        self.posted += locks is not OWNERS
         self._queue.put(Unit(run, payload, done, locks))
 
     async def run(self, work: Callable[[Tx], T], locks: Locks = ()) -> T:

@@ -337,7 +337,7 @@ async def test_a_notice_while_the_writer_has_no_connection_is_of_another(
     """Whoever listens for jobs asks whose it is, also between an ended connection and the next."""
     store = postgres_store(postgres_url)
     await store.open()
-    writer = store.engine._opened()
+    writer = store.engine._writer()
     process = writer._connection.info.backend_pid
     assert writer.is_own(process)
     writer._connection.close()

@@ -275,7 +275,7 @@ class Vanishing(dict[str, object]):
 async def test_a_repository_that_waits_no_longer_is_written(stores):
     """A writer aside may be through with it while the main one looks."""
     engine = stores[0].engine
-    engine._opened()._behind = Vanishing()
+    engine._writer()._behind = Vanishing()
     with anyio.fail_after(PATIENCE_S / 4):
         assert await engine.writing(lambda tx: 7, locks=[("graph", "a")]) == 7
 

@@ -17,7 +17,15 @@ from psycopg_pool import ConnectionPool
 
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreError, UsageError
-from mnemo.store.engine import OWNERS, Bulk, Locks, closed_on_error, connected, pay_put_off
+from mnemo.store.engine import (
+    OWNERS,
+    Engine,
+    Locks,
+    Snapshot,
+    closed_on_error,
+    connected,
+    pay_put_off,
+)
 from mnemo.store.postgres import caches
 from mnemo.store.postgres.connection import (
     Address,
@@ -85,12 +93,10 @@ read the words of the longest text takes half a minute."""
 _MAY_BE_IDLE = "SET LOCAL idle_in_transaction_session_timeout = 0"
 
 
-class PostgresEngine:
-    """``ManagedEngine`` over a schema of a database; nothing connects before ``open``."""
+class PostgresEngine(Engine):
+    """``Engine`` over a schema of a database; nothing connects before ``open``."""
 
     synchronous = "full"
-    is_told = False
-    is_read_only = False
 
     def __init__(self, url: str, *, config: StoreConfig) -> None:
         self._address = Address.of(url)
@@ -116,27 +122,16 @@ class PostgresEngine:
     async def reading(self, work: Callable[[Tx], T]) -> T:
         return await anyio.to_thread.run_sync(self._read, work, limiter=self._limiter)
 
-    async def writing(self, work: Callable[[Tx], T], *, locks: Locks = ()) -> T:
-        return await self._opened().run(work, locks)
-
-    async def merging(self, work: Bulk, payload: Any, *, locks: Locks = ()) -> Any:
-        return await self._opened().merge(work, payload, locks)
-
-    def post(
-        self, work: Bulk, payload: Any, done: Callable[[Any], None], *, locks: Locks = ()
-    ) -> None:
-        self._opened().post(work, payload, done, locks)
-
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[_Snapshot]:
-        self._opened()
+    async def snapshot(self) -> AsyncIterator[Snapshot]:
+        self._writer()
         async with connected(partial(anyio.to_thread.run_sync, self._begun)) as connection:
-            yield _Snapshot(connection)
+            yield Snapshot(PostgresTx(connection), translated, self._limiter)
 
     @asynccontextmanager
     async def staging(self, tables: Mapping[str, str]) -> AsyncIterator[_Staging]:
         """Make temporary tables on a connection of its own, which ends with the context."""
-        self._opened()
+        self._writer()
         staged = partial(anyio.to_thread.run_sync, self._staged, tables)
         async with connected(staged) as connection:
             commits = Commits(self._connect, self._begin_write)
@@ -202,7 +197,7 @@ class PostgresEngine:
             if pool is not None:
                 await anyio.to_thread.run_sync(pool.close)
 
-    def _opened(self) -> Writer:
+    def _writer(self) -> Writer:
         if self._writing is None:
             raise StoreError(f"the store {self.place} is not open")
         if self._closed:
@@ -223,7 +218,7 @@ class PostgresEngine:
 
     def _begun_in_pool(self) -> Connection:
         """A connection that reads one revision; those that the server has ended are left out."""
-        self._opened()
+        self._writer()
         assert self._pool is not None
         while True:
             connection = self._pool.getconn()
@@ -261,7 +256,7 @@ class PostgresEngine:
 
     async def scrub(self, *, at_once: bool = False) -> bool:
         """Rewrite all tables, if *at_once*; else look whether nothing erased is left."""
-        self._opened()
+        self._writer()
         if not at_once:
             return await self.reading(is_clean)
         await pay_put_off(self.writing)
@@ -278,7 +273,7 @@ class PostgresEngine:
 
     async def tend(self, woken: Callable[[], None]) -> Never:
         """Listen for jobs and have grown tables analysed; the server vacuums by itself."""
-        writer, self._woken = self._opened(), woken
+        writer, self._woken = self._writer(), woken
         while True:  # mypy takes the group for one that may end.
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._listen, writer, woken)
@@ -334,20 +329,6 @@ def _is_pooled(connection: Connection) -> bool:
     """Whether it leads to a pooler, such as PgBouncer: that of the server changes behind it."""
     row = connection.execute("SELECT pg_backend_pid()").fetchone()
     return row is None or row[0] != connection.info.backend_pid
-
-
-class _Snapshot:
-    """``Snapshot``: a connection that holds one revision."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    async def reading(self, work: Callable[[Tx], T]) -> T:
-        return await anyio.to_thread.run_sync(self._run, work)
-
-    def _run(self, work: Callable[[Tx], T]) -> T:
-        with translated("reading the store"):
-            return work(PostgresTx(self._connection))
 
 
 class _Staging:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, closing, contextmanager
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -262,24 +262,23 @@ class Readers(ABC):
     """Runs the reads of one open database, as ``Engine`` says."""
 
     def __init__(self) -> None:
-        self._limiter = anyio.CapacityLimiter(_CONNECTIONS)
+        self.limiter = anyio.CapacityLimiter(_CONNECTIONS)
         self.closed = False
 
     @abstractmethod
     async def read(self, work: Callable[[Tx], T]) -> T:
         """See ``Engine.reading``."""
 
-    @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[SqliteSnapshot]:
-        async with connected(self._snapshot) as connection:
-            yield SqliteSnapshot(connection, self._limiter)
+    def held(self) -> AbstractAsyncContextManager[sqlite3.Connection]:
+        """A connection that holds one revision. *Cancellation*: safe."""
+        return connected(self._held)
 
     def close(self) -> None:
         """Take it for closed; reads that run end. Idempotent."""
         self.closed = True
 
     @abstractmethod
-    async def _snapshot(self) -> sqlite3.Connection: ...
+    async def _held(self) -> sqlite3.Connection: ...
 
 
 class FileReaders(Readers):
@@ -291,10 +290,10 @@ class FileReaders(Readers):
         self._idle: list[sqlite3.Connection] = []
 
     async def read(self, work: Callable[[Tx], T]) -> T:
-        return await anyio.to_thread.run_sync(self._run, work, limiter=self._limiter)
+        return await anyio.to_thread.run_sync(self._run, work, limiter=self.limiter)
 
-    async def _snapshot(self) -> sqlite3.Connection:
-        return await anyio.to_thread.run_sync(self._begun, limiter=self._limiter)
+    async def _held(self) -> sqlite3.Connection:
+        return await anyio.to_thread.run_sync(self._begun, limiter=self.limiter)
 
     def _begun(self) -> sqlite3.Connection:
         with translated(_READING):
@@ -347,7 +346,7 @@ class MemoryReaders(Readers):
     async def read(self, work: Callable[[Tx], T]) -> T:
         return await self._writer.run_outside(partial(_read_only, work=work))
 
-    async def _snapshot(self) -> sqlite3.Connection:
+    async def _held(self) -> sqlite3.Connection:
         return await self._writer.run_outside(lambda _: self._copy())
 
 
@@ -358,26 +357,6 @@ def _read_only(tx: Tx, work: Callable[[Tx], T]) -> T:
             return work(tx)
         finally:
             tx.run("PRAGMA query_only = OFF")
-
-
-class SqliteSnapshot:
-    """``Snapshot``: a connection that holds one revision."""
-
-    def __init__(self, connection: sqlite3.Connection, limiter: anyio.CapacityLimiter) -> None:
-        self._connection = connection
-        self._limiter = limiter
-
-    async def reading(self, work: Callable[[Tx], T]) -> T:
-        return await anyio.to_thread.run_sync(self._run, work, limiter=self._limiter)
-
-    def _run(self, work: Callable[[Tx], T]) -> T:
-        with translated(_READING):
-            return work(SqliteTx(self._connection))
-
-    async def copy(self, path: Path) -> None:
-        """Write the revision to a new file; see ``copied``. *Cancellation*: completes."""
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(copied, self._connection, path, limiter=self._limiter)
 
 
 def copied(connection: sqlite3.Connection, path: Path) -> None:

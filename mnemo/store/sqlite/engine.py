@@ -6,12 +6,12 @@ import logging
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
 from socket import gethostname
 from time import perf_counter
-from typing import Any, Never, TypeVar
+from typing import Never, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -19,7 +19,7 @@ import anyio.to_thread
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreCorrupt, StoreError, StoreReadOnly
 from mnemo.protocols import Clock
-from mnemo.store.engine import OWNERS, Bulk, GroupWriter, Locks, Unit, closed_on_error, refuse
+from mnemo.store.engine import Engine, GroupWriter, Snapshot, Unit, closed_on_error, refuse
 from mnemo.store.rows import digests
 from mnemo.store.schema import VERSION
 from mnemo.store.sqlite.connection import (
@@ -27,10 +27,10 @@ from mnemo.store.sqlite.connection import (
     Location,
     MemoryReaders,
     Readers,
-    SqliteSnapshot,
     SqliteTx,
     connect,
     connect_in_memory,
+    copied,
     is_unwritable,
     locate,
     ours,
@@ -52,15 +52,13 @@ _SWEEPS = 5
 _BETWEEN_SWEEPS_S = 0.05
 
 
-class SqliteEngine:
+class SqliteEngine(Engine):
     """
-    ``ManagedEngine`` over one SQLite database; nothing touches the disk before ``open``.
+    ``Engine`` over one SQLite database; nothing touches the disk before ``open``.
 
     *path*: The file, made if it is not there, its folder is not. ``None``: in memory, over one
     connection; it ends with ``aclose``.
     """
-
-    is_told = False
 
     def __init__(self, path: Path | None, *, config: StoreConfig, clock: Clock) -> None:
         self._path = path
@@ -68,8 +66,7 @@ class SqliteEngine:
         self._config = config
         self._writing: Writer | None = None
         self._reading: Readers | None = None
-        self._renewals = 0
-        self._scrubber = Scrubber(self._path, self._writer, self._writes, clock, self.unswept)
+        self._scrubber = Scrubber(self._path, self._writer, clock, self.unswept)
         self._importing = anyio.Lock()
         self.sweep: Callable[[Collection[str]], bool] | None = None
         """Removes all copies of segments but those with these digests; False: some are left."""
@@ -78,20 +75,11 @@ class SqliteEngine:
     async def reading(self, work: Callable[[Tx], T]) -> T:
         return await self._readers().read(work)
 
-    async def writing(self, work: Callable[[Tx], T], *, locks: Locks = ()) -> T:
-        self._renewals += locks is OWNERS
-        return await self._writer().run(work)
-
-    async def merging(self, work: Bulk, payload: Any, *, locks: Locks = ()) -> Any:
-        return await self._writer().merge(work, payload)
-
-    def post(
-        self, work: Bulk, payload: Any, done: Callable[[Any], None], *, locks: Locks = ()
-    ) -> None:
-        self._writer().post(work, payload, done)
-
-    def snapshot(self) -> AbstractAsyncContextManager[SqliteSnapshot]:
-        return self._readers().snapshot()
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Snapshot]:
+        readers = self._readers()
+        async with readers.held() as connection:
+            yield Snapshot(SqliteTx(connection), translated, readers.limiter)
 
     @asynccontextmanager
     async def staging(self, tables: Mapping[str, str]) -> AsyncIterator[_Staging]:
@@ -161,8 +149,9 @@ class SqliteEngine:
             await writing.aclose()
 
     async def backup(self, path: Path) -> None:
-        async with self.snapshot() as held:
-            await held.copy(path)
+        async with self._readers().held() as connection:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(copied, connection, path)
 
     async def unswept(self) -> tuple[str, ...]:
         """This machine, if copies of segments beside the file could not be removed."""
@@ -182,10 +171,6 @@ class SqliteEngine:
 
     async def tend(self, woken: Callable[[], None]) -> Never:
         await self._scrubber.run()
-
-    def _writes(self) -> int:
-        """Writes so far, renewals of the lease aside: they say nothing about idleness."""
-        return self._writer().posted - self._renewals
 
     def _writer(self) -> Writer:
         if self._writing is None:

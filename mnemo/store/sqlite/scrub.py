@@ -47,21 +47,19 @@ _DONE = "DELETE FROM meta WHERE name = 'scrub' AND value = ?"
 
 class Scrubber:
     """
-    Scrubs the files of one store, which is idle while *writes* stays the same; *unswept* removes
-    copies of segments that nothing lists, and names who holds some that are left.
+    Scrubs the files of one store; *unswept* removes copies of segments that nothing lists, and
+    names who holds some that are left.
     """
 
     def __init__(
         self,
         path: Path | None,
         writer: Callable[[], GroupWriter],
-        writes: Callable[[], int],
         clock: Clock,
         unswept: Callable[[], Awaitable[Sequence[str]]],
     ) -> None:
         self._path = path
         self._writer = writer
-        self._writes = writes
         self._clock = clock
         self._unswept = unswept
         self._left = anyio.Event()
@@ -99,8 +97,7 @@ class Scrubber:
 
     async def _until_idle(self, seconds: float) -> None:
         seen = None
-        while seen != self._writes():
-            seen = self._writes()
+        while seen != (seen := self._writer().posted):
             await self._clock.sleep(seconds)
 
     async def _scrub(self, writer: GroupWriter, at_once: bool) -> bool:
