@@ -11,7 +11,8 @@ from mnemo.store import tables
 from mnemo.store.table import LETTERS
 from mnemo.store.tx import Tx
 
-_REGISTERS = (
+CREATE = (
+    # ── Registers ──
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     """CREATE TABLE owners (
        token TEXT PRIMARY KEY, host TEXT, pid INTEGER, started INTEGER, lease_until REAL)""",
@@ -29,14 +30,12 @@ _REGISTERS = (
        turn TEXT, turn_until REAL, forgotten INTEGER NOT NULL DEFAULT 0)""",
     # Salted digests of erased ids, kept after an erasure.
     "CREATE TABLE erased (digest BLOB PRIMARY KEY) $clustered",
-)
-_JOBS = (
+    # ── Jobs ──
     tables.JOBS.ddl,
     "CREATE INDEX jobs_pending ON jobs (repo, state, due_at) WHERE state <> 'done'",
     # Of all repositories: the one look of a service, and of a worker.
     "CREATE INDEX jobs_due ON jobs (state, due_at) WHERE state <> 'done'",
-)
-_JOURNAL = (
+    # ── Journal ──
     tables.SESSIONS.ddl,
     "CREATE UNIQUE INDEX idx_sessions_id ON sessions (repo, id)",
     "CREATE INDEX idx_sessions_repo_state ON sessions (repo, state)",
@@ -52,8 +51,7 @@ _JOURNAL = (
     "CREATE UNIQUE INDEX steps_node ON steps (repo, node_id)",
     "CREATE INDEX steps_followed ON steps (repo, ordinal)",
     "CREATE INDEX steps_message ON steps (repo, thread, message) WHERE thread IS NOT NULL",
-)
-_GRAPH = (
+    # ── Graph ──
     tables.NODES.ddl,
     "CREATE UNIQUE INDEX idx_nodes_repo_id ON nodes (repo, id)",
     "CREATE INDEX nodes_by_age ON nodes (repo, type, created_at, id)",
@@ -84,8 +82,7 @@ _GRAPH = (
     "CREATE INDEX segments_files ON segments (digest) WHERE digest IS NOT NULL",
     tables.CHANGESETS.ddl,
     "CREATE INDEX idx_changesets_repo_revision ON changesets (repo, revision)",
-)
-_CONVERSATIONS = (
+    # ── Conversations ──
     tables.THREADS.ddl,
     tables.MESSAGES.ddl,
     "CREATE UNIQUE INDEX messages_place ON messages (repo, thread, seq)",
@@ -118,8 +115,7 @@ _CONVERSATIONS = (
        repo INTEGER NOT NULL, stream TEXT NOT NULL, record TEXT NOT NULL,
        thread INTEGER NOT NULL, epoch INTEGER NOT NULL, seq INTEGER NOT NULL,
        PRIMARY KEY (repo, stream, record, thread, epoch, seq)) $clustered""",
-)
-_NOTES = (
+    # ── Notes ──
     tables.NOTES.ddl,
     tables.NOTE_VERSIONS.ddl,
     tables.NOTE_CHANGES.ddl,
@@ -139,9 +135,12 @@ _NOTES = (
     tables.NOTE_CONVERSATIONS.ddl,
     tables.NOTE_USAGE.ddl,
     "CREATE INDEX note_usage_update ON note_usage (repo, update_id)",
-)
-
-_ITEMS = (
+    # ── Checkpoints ──
+    tables.CHECKPOINTS.ddl,
+    "CREATE INDEX checkpoints_run ON checkpoints (repo, run_id) WHERE run_id IS NOT NULL",
+    tables.CHANNEL_VALUES.ddl,
+    tables.CHECKPOINT_WRITES.ddl,
+    # ── Items ──
     tables.ITEMS.ddl,
     "CREATE INDEX items_expiry ON items (repo, expires_at) WHERE expires_at IS NOT NULL",
     # A vector per text of an item; NULL: it is owed. A new one has a new number: indexes follow.
@@ -151,18 +150,7 @@ _ITEMS = (
     "CREATE UNIQUE INDEX item_vectors_field ON item_vectors (repo, item, field)",
     "CREATE INDEX item_vectors_repo ON item_vectors (repo, seq)",
     "CREATE INDEX item_vectors_owed ON item_vectors (repo, seq) WHERE vector IS NULL",
-)
-
-_CHECKPOINTS = (
-    tables.CHECKPOINTS.ddl,
-    "CREATE INDEX checkpoints_run ON checkpoints (repo, run_id) WHERE run_id IS NOT NULL",
-    tables.CHANNEL_VALUES.ddl,
-    tables.CHECKPOINT_WRITES.ddl,
-)
-
-CREATE = (
-    *(*_REGISTERS, *_JOBS, *_JOURNAL, *_GRAPH, *_CONVERSATIONS, *_NOTES, *_CHECKPOINTS),
-    *_ITEMS,
+    # ── Recalls ──
     tables.RECALLS.ddl,
     "CREATE INDEX recalls_newest ON recalls (repo, no)",
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from mnemo.store.rows import Rows
 from mnemo.store.tx import Tx
@@ -109,7 +109,7 @@ class Table(Generic[T]):
             read without the pages that long values overflow to.
         without: Fields that a subclass keeps in its own way.
         nullable: Fields that may be NULL, though their values are never ``None``.
-        constraint: What its key is with its parent; "": nothing.
+        keyed: Whether its key is with its parent; else an index of its own says so, if any.
         rowid: Whether rows are looked up in other ways than by their key.
 
     Attributes:
@@ -134,7 +134,7 @@ class Table(Generic[T]):
         last: Sequence[str] = (),
         without: Sequence[str] = (),
         nullable: Sequence[str] = (),
-        constraint: Literal["PRIMARY KEY", "UNIQUE", ""] = "PRIMARY KEY",
+        keyed: bool = True,
         rowid: bool = True,
     ) -> None:
         self.name, self.entity = name, entity
@@ -149,7 +149,6 @@ class Table(Generic[T]):
         self.columns = tuple(self.types)
         self.key = tuple(named.get(field, field) for field in entity.key)
         self.order = tuple(named.get(field, field) for field in entity.order)
-        self._owners = getter(f.path for f in named_by)
         self._get = getter(f.path for f in fields)
         self._stores = _converters(_STORE, fields)
         self._names = [f.name for f in (*named_by, *fields)]
@@ -165,7 +164,7 @@ class Table(Generic[T]):
         """The fields of a row by name."""
         self.read = self._compiled(entity.make)
         """The value of a row as ``rows`` expects it, unless it is damaged."""
-        self._ddl = (number, extra, constraint, rowid)
+        self._ddl = (number, extra, keyed, rowid)
         self.words = " ".join(_word(f) for f in (*named_by, *fields))
         first = len(named_by)
         key = [*range(first), *(self.columns.index(c) + first for c in self.key)]
@@ -178,10 +177,6 @@ class Table(Generic[T]):
         for place, store in self._stores:
             found[place] = store(found[place])
         return tuple(found)
-
-    def owned(self, value: T) -> tuple[Any, ...]:
-        """The values that ``rows`` reads: the ids of its owners, and ``values``."""
-        return (*self._owners(value), *self.values(value))
 
     def _compiled(self, make: Callable[..., V], **more: str) -> Callable[[Sequence[Any]], V]:
         """Compile ``make(id=row[0], …)``, twice as fast as a loop; *more* are expressions."""
@@ -201,15 +196,16 @@ class Table(Generic[T]):
 
     @property
     def ddl(self) -> str:
-        number, extra, constraint, rowid = self._ddl
+        number, extra, keyed, rowid = self._ddl
         said = [number] if number else []
         said += [*(f"{parent} INTEGER NOT NULL" for parent in self.parents), *extra]
         said += [f"{column} {type}" for column, type in self.types.items()]
-        if constraint:
+        if keyed:
+            constraint = "UNIQUE" if number else "PRIMARY KEY"
             said.append(f"{constraint} ({', '.join((*self.parents, *self.key))})")
-        keyed = f"$keyed({self.number})" if number else ""
+        counted = f"$keyed({self.number})" if number else ""
         clustered = "" if rowid else " $clustered"
-        return f"CREATE TABLE {self.name} ({', '.join(said)}{keyed}){clustered}"
+        return f"CREATE TABLE {self.name} ({', '.join(said)}{counted}){clustered}"
 
     def of(self, alias: str) -> str:
         """``columns`` of the table called *alias* in a query."""

@@ -97,14 +97,14 @@ STEPS = _Steps(
     ),
     columns={"index": "idx", "thread_id": "thread", "message_id": "message"},
     without=("annotation",),
-    constraint="",
+    keyed=False,
 )
 SESSIONS = Table(
     "sessions",
     entities.SESSION,
     number="no $number",
     extra=("episode INTEGER", "owner TEXT"),
-    constraint="",
+    keyed=False,
 )
 EPISODES = Table(
     "episodes",
@@ -113,7 +113,7 @@ EPISODES = Table(
     number="no $number",
     extra=("erased INTEGER NOT NULL DEFAULT 0",),
     nullable=("changeset_steps", "receipt_nodes"),
-    constraint="",
+    keyed=False,
 )
 STAGED = Table("staged", entities.STAGED, owners=("episode",))
 
@@ -127,11 +127,11 @@ NODES = _Nodes(
     number="no $number",
     extra=("revision INTEGER NOT NULL",),
     last=("body",),
-    constraint="",
+    keyed=False,
 )
 EDGES = Table("edges", entities.EDGE, owners=("source", "target"), rowid=False)
-VECTORS = Table("vectors", entities.VECTOR, number=_FOLLOWED, constraint="UNIQUE")
-REMOVALS = Table("removals", entities.REMOVAL, number=_FOLLOWED, constraint="")
+VECTORS = Table("vectors", entities.VECTOR, number=_FOLLOWED)
+REMOVALS = Table("removals", entities.REMOVAL, number=_FOLLOWED, keyed=False)
 CHANGESETS = Table("changesets", entities.CHANGESET_APPLIED)
 
 # One of a kind and subject; done ones are kept, for their token.
@@ -148,7 +148,6 @@ THREADS = Table(
     entities.THREAD,
     number=_NUMBERED,
     extra=("erased INTEGER NOT NULL DEFAULT 0",),
-    constraint="UNIQUE",
 )
 MESSAGES = _Messages(
     "messages",
@@ -157,7 +156,7 @@ MESSAGES = _Messages(
     number="no $followed",
     columns={"token_count": "tokens"},
     last=("content", "tool_calls", "metadata", "extra"),
-    constraint="",
+    keyed=False,
 )
 COMPACTIONS = Table(
     "compactions",
@@ -166,7 +165,6 @@ COMPACTIONS = Table(
     number=_NUMBERED,
     columns={"summary_text": "text", "token_count": "tokens"},
     last=("summary_text",),
-    constraint="UNIQUE",
 )
 SNAPSHOTS = Table(
     "snapshots",
@@ -175,7 +173,6 @@ SNAPSHOTS = Table(
     number=_NUMBERED,
     columns={"token_count": "tokens"},
     last=("text",),
-    constraint="UNIQUE",
 )
 OUTCOMES = Table("outcomes", entities.OUTCOME, owners=("thread",), rowid=False)
 GOALS = Table(
@@ -196,7 +193,7 @@ SURFACED = Table("surfaced", entities.SURFACED, owners=("thread",))
 # ── Notes ────────────────────────────────────────────────────────────────────────────
 
 # A deleted note keeps its row without texts, so that its versions go on counting.
-NOTES = Table("notes", entities.NOTE, number="no $number", constraint="UNIQUE")
+NOTES = Table("notes", entities.NOTE, number="no $number")
 NOTE_VERSIONS = Table("note_versions", entities.NOTE_VERSION, owners=("note",), rowid=False)
 # Outlives versions that are dropped: it says what an update did, not what it wrote.
 NOTE_CHANGES = Table(
@@ -204,18 +201,17 @@ NOTE_CHANGES = Table(
     entities.NOTE_CHANGE,
     owners=("note",),
     number="seq $number",
-    constraint="",
+    keyed=False,
 )
 NOTE_MARKS = Table(
     "note_marks",
     entities.NOTE_MARK,
     number="seq $lasting",
-    constraint="UNIQUE",
 )
 NOTE_REQUESTS = Table("note_requests", entities.NOTE_REQUEST, rowid=False)
 NOTE_TASKS = Table("note_tasks", entities.NOTE_TASK, rowid=False)
 NOTE_CONVERSATIONS = Table("note_conversations", entities.NOTE_CONVERSATION, rowid=False)
-NOTE_USAGE = Table("note_usage", entities.NOTE_USAGE, number="seq $number", constraint="")
+NOTE_USAGE = Table("note_usage", entities.NOTE_USAGE, number="seq $number", keyed=False)
 
 # ── Checkpoints ──────────────────────────────────────────────────────────────────────
 
@@ -230,12 +226,11 @@ ITEMS = Table(
     entities.ITEM,
     number="no $number",
     last=("texts", "value"),
-    constraint="UNIQUE",
 )
 
 # ── Recalls ──────────────────────────────────────────────────────────────────────────
 
-RECALLS = Table("recalls", entities.RECALL, number="no $number", constraint="")
+RECALLS = Table("recalls", entities.RECALL, number="no $number", keyed=False)
 
 # ── Reading ──────────────────────────────────────────────────────────────────────────
 

@@ -26,8 +26,10 @@ from mnemo.runtime.text import clean
 from mnemo.store import tables
 from mnemo.store.archive import LinesReader
 from mnemo.store.archive_rows import KINDS
+from mnemo.store.table import Table
 from mnemo.values.archive import ArchiveHead
 from mnemo.values.codec import stored_node
+from mnemo.values.fields import getter
 from mnemo.values.graph import NodeMetadata, Semantic
 from mnemo.values.steps import Annotation, Step
 
@@ -45,6 +47,12 @@ JSON = st.recursive(
     max_leaves=5,
 )  # fmt: skip
 HEAD = ArchiveHead(revision=9, space=SPACE)
+
+
+def owned(table: Table[Any], value: Any) -> tuple[Any, ...]:
+    """What ``table.rows`` reads: the ids of its owners, and the columns."""
+    owners = [field for field in table.entity.fields if field.name in table.entity.owners]
+    return (*getter(field.path for field in owners)(value), *table.values(value))
 
 
 def through(kind: str, *row: Any) -> list[Any]:
@@ -80,7 +88,7 @@ def test_a_step_is_read_back_as_it_was(texts, at, reward, metadata):
         actor=texts[2], node_id="n", key=None, metadata={"": metadata}, annotation=annotation,
     )  # fmt: skip
     annotated = tables.ANNOTATIONS.values(annotation)
-    row = through("step", *tables.STEPS.owned(step), 1, 0, *annotated)
+    row = through("step", *owned(tables.STEPS, step), 1, 0, *annotated)
     left = len(row) - len(annotated)
     found = tables.STEPS.rows.one([*row[: left - 2], 0, *row[left:]])
     assert found == step
@@ -114,7 +122,7 @@ def test_a_message_is_read_back_as_it_was(content, at, arguments, metadata, toke
         7, content=content, role="assistant", tool_calls=calls, at=at, metadata={"": metadata}
     )
     object.__setattr__(message, "token_count", tokens)
-    found = tables.MESSAGES.rows.one(through("message", *tables.MESSAGES.owned(message), 0))
+    found = tables.MESSAGES.rows.one(through("message", *owned(tables.MESSAGES, message), 0))
     assert found == message
     assert found.at.utcoffset() == at.utcoffset()
     assert [c.id for c in found.tool_calls] == ["b", "a"]
@@ -134,7 +142,7 @@ def test_a_version_is_read_back_with_its_provenance(evidence, ids, name, at):
         task_id=name,
         reason=evidence,
     )
-    row = through("note_version", *tables.NOTE_VERSIONS.owned(whole))
+    row = through("note_version", *owned(tables.NOTE_VERSIONS, whole))
     assert tables.NOTE_VERSIONS.rows.one(row) == whole
 
 
@@ -145,7 +153,7 @@ def test_ids_of_the_greatest_length_are_read():
         node_id="é" * 256, key="x" * 1025, thread_id="t", message_id="m",
     )  # fmt: skip
     none = [None] * len(tables.ANNOTATIONS.columns)
-    through("step", *tables.STEPS.owned(step), 0, 0, *none)
+    through("step", *owned(tables.STEPS, step), 0, 0, *none)
     through("vector", "é" * 256 + "/observation", unit_vector(1, 0, 0, 0).tobytes())
 
 
