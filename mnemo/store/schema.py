@@ -12,6 +12,7 @@ from mnemo.store.table import LETTERS
 from mnemo.store.tx import Tx
 
 CREATE = (
+    *(table.ddl for table in tables.TABLES.values()),
     # ── Registers ──
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     """CREATE TABLE owners (
@@ -31,46 +32,37 @@ CREATE = (
     # Salted digests of erased ids, kept after an erasure.
     "CREATE TABLE erased (digest BLOB PRIMARY KEY) $clustered",
     # ── Jobs ──
-    tables.JOBS.ddl,
     "CREATE INDEX jobs_pending ON jobs (repo, state, due_at) WHERE state <> 'done'",
     # Of all repositories: the one look of a service, and of a worker.
     "CREATE INDEX jobs_due ON jobs (state, due_at) WHERE state <> 'done'",
     # ── Journal ──
-    tables.SESSIONS.ddl,
     "CREATE UNIQUE INDEX idx_sessions_id ON sessions (repo, id)",
     "CREATE INDEX idx_sessions_repo_state ON sessions (repo, state)",
     "CREATE INDEX idx_sessions_owner ON sessions (owner)",
     "CREATE INDEX sessions_thread ON sessions (repo, thread_id) WHERE thread_id IS NOT NULL",
-    tables.EPISODES.ddl,
     "CREATE UNIQUE INDEX idx_episodes_id ON episodes (repo, id)",
     "CREATE INDEX idx_episodes_session ON episodes (repo, session)",
-    tables.STAGED.ddl,
-    tables.STEPS.ddl,
     "CREATE UNIQUE INDEX steps_place ON steps (repo, episode, idx)",
     "CREATE UNIQUE INDEX steps_key ON steps (repo, session, key) WHERE key IS NOT NULL",
     "CREATE UNIQUE INDEX steps_node ON steps (repo, node_id)",
     "CREATE INDEX steps_followed ON steps (repo, ordinal)",
     "CREATE INDEX steps_message ON steps (repo, thread, message) WHERE thread IS NOT NULL",
     # ── Graph ──
-    tables.NODES.ddl,
     "CREATE UNIQUE INDEX idx_nodes_repo_id ON nodes (repo, id)",
     "CREATE INDEX nodes_by_age ON nodes (repo, type, created_at, id)",
     "CREATE INDEX idx_nodes_repo_revision ON nodes (repo, revision)",
     """CREATE INDEX nodes_superseded ON nodes (repo, superseded_by)
        WHERE superseded_by IS NOT NULL""",
-    tables.EDGES.ddl,
     "CREATE INDEX idx_edges_target ON edges (repo, target)",
     """CREATE TABLE node_keys (
        repo INTEGER NOT NULL, key TEXT NOT NULL, node INTEGER NOT NULL,
        PRIMARY KEY (repo, key, node)) $clustered""",
     "CREATE INDEX idx_node_keys_node ON node_keys (repo, node)",
-    tables.VECTORS.ddl,
     "CREATE INDEX idx_vectors_repo_seq ON vectors (repo, seq)",
     # Vectors of another space, waiting for a repository's switch to it.
     """CREATE TABLE moving (
        repo INTEGER NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, vector BLOB NOT NULL,
        PRIMARY KEY (repo, key))""",
-    tables.REMOVALS.ddl,
     "CREATE INDEX idx_removals_repo_seq ON removals (repo, seq)",
     # What was read as columns, which can be made anew: see ``index``.
     """CREATE TABLE segments (
@@ -80,11 +72,8 @@ CREATE = (
        PRIMARY KEY (repo, chain, no, part))""",
     "CREATE INDEX segments_waiting ON segments (repo) WHERE chain = 'expired'",
     "CREATE INDEX segments_files ON segments (digest) WHERE digest IS NOT NULL",
-    tables.CHANGESETS.ddl,
     "CREATE INDEX idx_changesets_repo_revision ON changesets (repo, revision)",
     # ── Conversations ──
-    tables.THREADS.ddl,
-    tables.MESSAGES.ddl,
     "CREATE UNIQUE INDEX messages_place ON messages (repo, thread, seq)",
     "CREATE UNIQUE INDEX messages_id ON messages (repo, thread, id)",
     "CREATE INDEX messages_followed ON messages (repo, no)",
@@ -96,29 +85,20 @@ CREATE = (
     """CREATE TABLE message_calls (
        repo INTEGER NOT NULL, thread INTEGER NOT NULL, call_id TEXT NOT NULL,
        seq INTEGER NOT NULL, PRIMARY KEY (repo, thread, call_id, seq)) $clustered""",
-    tables.COMPACTIONS.ddl,
     "CREATE INDEX compactions_range ON compactions (repo, thread, epoch, start_seq, end_seq, id)",
     """CREATE INDEX compactions_live ON compactions (repo, thread, epoch, start_seq, end_seq, id)
        WHERE superseded_by IS NULL""",
-    tables.SNAPSHOTS.ddl,
     "CREATE INDEX snapshots_id ON snapshots (repo, id)",
     "CREATE INDEX snapshots_range ON snapshots (repo, thread, epoch, from_seq, to_seq, id)",
     """CREATE INDEX snapshots_live ON snapshots (repo, thread, epoch, from_seq, to_seq, id)
        WHERE covered_by IS NULL""",
-    tables.OUTCOMES.ddl,
-    tables.GOALS.ddl,
     "CREATE INDEX goals_active ON goals (repo, thread, epoch, id) WHERE status = 'active'",
-    tables.PINS.ddl,
-    tables.SURFACED.ddl,
     # Where a record was shown, so that what showed it can go with it.
     """CREATE TABLE surfaced_records (
        repo INTEGER NOT NULL, stream TEXT NOT NULL, record TEXT NOT NULL,
        thread INTEGER NOT NULL, epoch INTEGER NOT NULL, seq INTEGER NOT NULL,
        PRIMARY KEY (repo, stream, record, thread, epoch, seq)) $clustered""",
     # ── Notes ──
-    tables.NOTES.ddl,
-    tables.NOTE_VERSIONS.ddl,
-    tables.NOTE_CHANGES.ddl,
     "CREATE INDEX note_journal_update ON note_journal (repo, update_id)",
     # Folded and stemmed, each between blanks, of the notes that are there.
     """CREATE TABLE note_words (
@@ -129,19 +109,10 @@ CREATE = (
        repo INTEGER NOT NULL, note INTEGER NOT NULL, version INTEGER NOT NULL,
        space TEXT NOT NULL, dimensions INTEGER NOT NULL, vector BLOB NOT NULL,
        PRIMARY KEY (repo, note))""",
-    tables.NOTE_MARKS.ddl,
-    tables.NOTE_REQUESTS.ddl,
-    tables.NOTE_TASKS.ddl,
-    tables.NOTE_CONVERSATIONS.ddl,
-    tables.NOTE_USAGE.ddl,
     "CREATE INDEX note_usage_update ON note_usage (repo, update_id)",
     # ── Checkpoints ──
-    tables.CHECKPOINTS.ddl,
     "CREATE INDEX checkpoints_run ON checkpoints (repo, run_id) WHERE run_id IS NOT NULL",
-    tables.CHANNEL_VALUES.ddl,
-    tables.CHECKPOINT_WRITES.ddl,
     # ── Items ──
-    tables.ITEMS.ddl,
     "CREATE INDEX items_expiry ON items (repo, expires_at) WHERE expires_at IS NOT NULL",
     # A vector per text of an item; NULL: it is owed. A new one has a new number: indexes follow.
     """CREATE TABLE item_vectors (
@@ -151,7 +122,6 @@ CREATE = (
     "CREATE INDEX item_vectors_repo ON item_vectors (repo, seq)",
     "CREATE INDEX item_vectors_owed ON item_vectors (repo, seq) WHERE vector IS NULL",
     # ── Recalls ──
-    tables.RECALLS.ddl,
     "CREATE INDEX recalls_newest ON recalls (repo, no)",
 )
 
