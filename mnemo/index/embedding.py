@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import islice, zip_longest
@@ -20,14 +20,14 @@ from mnemo.index.columns import idf
 from mnemo.index.corpus import CorpusView, StepsView
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import passages_of, steps_in
-from mnemo.index.held import NOTHING, RECENT, Held, IndexStatistics
+from mnemo.index.held import EMPTY, NOTHING, RECENT, IndexStatistics
 from mnemo.index.owed import Debt
 from mnemo.index.pace import BATCH, Pace
 from mnemo.log.feed import StoredFeed
-from mnemo.protocols import Embedder, EmbeddingSpace, FeedChanges, FeedCursor
+from mnemo.protocols import Embedder, FeedChanges, FeedCursor
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.tasks import Places, Threads
-from mnemo.runtime.traffic import Traffic
+from mnemo.runtime.traffic import traffic
 from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Revision
 from mnemo.values.feed import NO_VECTORS, is_document, step_of
@@ -74,31 +74,40 @@ NOBODYS: Mapping[str, Debt] = {}
 """What is owed, where the documents are not in memory."""
 
 
+@dataclass(kw_only=True, eq=False)
 class Embedding(ABC):
-    """What an index does that its documents get their vectors; what it holds is the index's."""
+    """
+    What an index holds, and what it does that the documents get their vectors.
+
+    Attributes:
+        agent_name: Who acts, in the text of an action.
+        default_actor: Who speaks, in the text of a user's message without a name.
+        owed_s: Seconds of embedding that ``corpus`` does before it answers, at most.
+        wake: Has ``run`` embed and seal in the background; called where vectors are owed, and where
+            enough for a segment is in memory alone.
+        owe: Owes more than ``MOST_OWN`` texts to a job, maybe of another process; gives whether it
+            is being done. ``None``: nothing is done here in the background.
+    """
 
     feed: StoredFeed
     embedder: Embedder
     agent_name: str
-    default_actor: str
-    owed_s: float
-    wake: Callable[[], None]
-    owe: Callable[[], Awaitable[bool]] | None
-    _lock: Places
-    _in_hand: anyio.Event | None
-    _own: int
-    _traffic: Traffic
-    _failing: str | None
-    _failures: int
-    _number: int
-    _users: int
-    _pace: Pace
-    _held: Held
-    _view: CorpusView
-    _cursor: FeedCursor
-    _paid: tuple[EmbeddingSpace, FeedCursor]
-    """Up to where all that is not held has its vectors, but ``_pace.left``."""
-    _stood: IndexStatistics
+    default_actor: str = "User"
+    owed_s: float = 0.03
+    wake: Callable[[], None] = lambda: None
+    owe: Callable[[], Awaitable[bool]] | None = None
+
+    def __post_init__(self) -> None:
+        self._lock = Places()
+        self._in_hand: anyio.Event | None = None
+        self._own = self._failures = self._number = self._users = 0
+        self._traffic = traffic()
+        self._failing: str | None = None
+        self._pace = Pace()
+        self._held, self._view, self._cursor = NOTHING, EMPTY, START
+        # Up to where all that is not held has its vectors, but ``_pace.left``.
+        self._paid = self.embedder.space, START
+        self._stood = IndexStatistics(self._cursor, 0, 0, 0, None)
 
     @abstractmethod
     async def _follow(self, *, held: bool = False) -> None:

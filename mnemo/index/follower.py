@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -24,20 +24,17 @@ from mnemo.english.letters import is_foreign
 from mnemo.errors import StoreError
 from mnemo.index.corpus import CorpusView
 from mnemo.index.documents import node_document, step_sides, steps_in
-from mnemo.index.embedding import HUNG_S, LOADING_S, START, Embedding
+from mnemo.index.embedding import HUNG_S, LOADING_S, Embedding
 from mnemo.index.held import EMPTY, JUDGED, NOTHING, RECENT, Held, IndexStatistics
 from mnemo.index.keeper import Keeper
 from mnemo.index.large import LARGE
 from mnemo.index.nearest import nearest
-from mnemo.index.pace import Pace
 from mnemo.index.segments import CHAINS, DamagedSegment
 from mnemo.index.stored import StoredSegments
-from mnemo.log.feed import StoredFeed
-from mnemo.protocols import Embedder, FeedChanges, FeedCursor
+from mnemo.protocols import FeedChanges, FeedCursor
 from mnemo.runtime.budget import MemoryBudget
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import Places
-from mnemo.runtime.traffic import traffic
 from mnemo.runtime.user_code import traceback_of
 from mnemo.store.rows import chunks
 from mnemo.values.changeset import Revision
@@ -60,43 +57,20 @@ class RepositoryIndex(Embedding):
     Follows one repository's feed.
 
     Attributes:
-        agent_name: Who acts, in the text of an action.
-        default_actor: Who speaks, in the text of a user's message without a name.
         segments: Where its columns are kept; ``None``: nowhere.
-        owed_s: Seconds of embedding that ``corpus`` does before it answers, at most.
         advise: Called once with ``IndexStatistics.advice``, when there is some.
-        wake: Has ``run`` embed and seal in the background; called where vectors are owed, and where
-            enough for a segment is in memory alone.
-        owe: Owes more than ``MOST_OWN`` texts to a job, maybe of another process; gives whether it
-            is being done. ``None``: nothing is done here in the background.
         budget: Says when to let go.
     """
 
-    feed: StoredFeed
-    embedder: Embedder
-    agent_name: str
-    default_actor: str = "User"
     segments: StoredSegments | None = None
-    owed_s: float = 0.03
     advise: Callable[[str], None] | None = None
-    wake: Callable[[], None] = lambda: None
-    owe: Callable[[], Awaitable[bool]] | None = None
     budget: MemoryBudget = field(default_factory=MemoryBudget)
 
     def __post_init__(self) -> None:
-        self._lock, self._sealing = Places(), Places()
-        self._in_hand: anyio.Event | None = None
-        self._own = self._asked = self._served = 0
-        self._traffic = traffic()
-        self._failing: str | None = None
-        self._failures = 0
+        super().__post_init__()
+        self._sealing = Places()
+        self._asked = self._served = self._bytes = 0
         self._renewing = False
-        self._number = 0
-        self._users = self._bytes = 0
-        self._pace = Pace()
-        self._held, self._view, self._cursor = NOTHING, EMPTY, START
-        self._paid = self.embedder.space, START
-        self._stood = IndexStatistics(self._cursor, 0, 0, 0, None)
 
     def _start_again(self) -> None:
         """Hold what comes from the beginning of the feed on."""
