@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, replace
 from itertools import islice, takewhile
 from sys import getsizeof
 from typing import Any, TypeAlias
@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.index.batches import derived, joined, those, with_codes
-from mnemo.index.columns import Ints, Mask
-from mnemo.index.corpus import Document, thread_chain
+from mnemo.index.columns import Ints, Mask, Numbers
+from mnemo.index.corpus import Document, DocumentsView, thread_chain
 from mnemo.index.corpus_writer import NODE, Corpus, Documents, Steps
-from mnemo.index.erased import ALONE
+from mnemo.index.erased import ALONE, without
 from mnemo.index.held import Held
 from mnemo.index.large import CLAIMS, EXACT, LARGE, Segment
 from mnemo.index.owed import Debt
@@ -42,8 +42,6 @@ from mnemo.values.steps import PARTS
 from mnemo.values.vectors import passage_key, vector_keys
 
 log = logging.getLogger("mnemo")
-
-Numbers: TypeAlias = NDArray[np.intp]
 
 _FRESH = {"alive": True, "linked": -1}
 """Columns that are not kept, and what they begin as."""
@@ -76,11 +74,7 @@ def segment(
     numbers = _since(corpus, chain, after)
     if chain == "nodes":
         until = replace(until, step=0, message=0)
-        batches = {
-            kind: _with_origins(corpus, kind, _columns(corpus, corpus.nodes[kind], some), some)
-            for kind, some in numbers.items()
-            if len(some)
-        }
+        batches = {kind: _nodes(corpus, kind, some) for kind, some in numbers.items() if len(some)}
     else:
         until, first = replace(until, revision=0), numbers["steps"]
         if len(first) > MOST_DOCUMENTS:
@@ -125,14 +119,9 @@ def large_segment(
 
 def _united(earlier: Batches, later: Batches) -> Batches:
     """Both, of each node what it was later."""
-    both = {}
-    for kind in earlier.keys() | later.keys():
-        parts = [batches[kind] for batches in (earlier, later) if kind in batches]
-        if kind != "steps" and len(parts) == 2:
-            new = {*parts[1].names["ids"]}
-            parts[0] = those(parts[0], np.array([id not in new for id in parts[0].names["ids"]]))
-        both[kind] = joined(parts)
-    return both
+    both = _without_replaced([earlier, later])
+    kinds = earlier.keys() | later.keys()
+    return {kind: joined([some[kind] for some in both if kind in some]) for kind in kinds}
 
 
 def _large_steps(
@@ -190,9 +179,10 @@ def _large_nodes(
     for kind, numbers in found.items():
         chosen = numbers[born[kind][numbers] <= until]
         if len(chosen):
-            group = corpus.nodes[kind]
-            batch = _with_origins(corpus, kind, _columns(corpus, group, chosen), chosen)
-            batches[kind] = _with_codes(group, batch, chosen) if kind in CLAIMS else batch
+            batch = _nodes(corpus, kind, chosen)
+            if kind in CLAIMS:
+                batch = _with_codes(corpus.nodes[kind], batch, chosen)
+            batches[kind] = batch
     return replace(cursor, vector=0, step=0, message=0, revision=until), batches
 
 
@@ -216,9 +206,9 @@ def shed(held: Held, chain: Chain, until: FeedCursor) -> None:
 def _shed_claims(corpus: Corpus, kind: Any, until: FeedCursor) -> None:
     group = corpus.nodes[kind]
     numbers = _born_after(group, until.revision)
-    batch = _with_origins(corpus, kind, _columns(corpus, group, numbers), numbers)
+    batch = _nodes(corpus, kind, numbers)
     nodes = {group.ids[number]: group.nodes[number] for number in numbers.tolist()}
-    known = _known_vectors(group, numbers, lambda number: group.ids[number])
+    known = _known_vectors(group.view(), numbers)
     corpus.renew_claims(kind)
     _restore_nodes(corpus, kind, batch, {id: node for id, node in nodes.items() if node})
     corpus.add_vectors(known)
@@ -232,22 +222,19 @@ def _shed_steps(held: Held, until: FeedCursor) -> None:
     living = _since(corpus, "steps", _START)["steps"]
     numbers = np.union1d(numbers, np.intersect1d(np.array(named, np.intp), living))
     batch = _steps(corpus, numbers, until, replace(until, step=_LAST))
-    acted = steps.columns["acted"].view()
-    known = _known_vectors(
-        steps, numbers, lambda number: f"{steps.ids[number]}/{PARTS[int(acted[number])]}"
-    )
+    known = _known_vectors(steps.view(), numbers)
     corpus.renew_steps([one.sealed["steps"].centre for one in large])
     _restore_steps(corpus, batch)
     corpus.add_vectors(known)
 
 
-def _known_vectors(
-    group: Documents, numbers: Numbers, key: Callable[[int], str]
-) -> dict[str, Vector]:
-    """The vectors of documents *numbers*, by their keys; *key*: of a document's first one."""
-    rows, owners, passages = group.view().vectors_of(numbers)
+def _known_vectors(view: DocumentsView, numbers: Numbers) -> dict[str, Vector]:
+    """The vectors of documents *numbers*, by their keys."""
+    rows, owners, passages = view.vectors_of(numbers)
     of_each = zip(rows, owners.tolist(), passages.tolist(), strict=True)
-    return {passage_key(key(number), passage): row for row, number, passage in breathed(of_each)}
+    return {
+        passage_key(view.key(number), passage): row for row, number, passage in breathed(of_each)
+    }
 
 
 def _since(corpus: Corpus, chain: Chain, after: FeedCursor) -> dict[Any, Numbers]:
@@ -338,17 +325,18 @@ def _terms_of(group: Documents, numbers: Numbers) -> Ints:
     return np.array(group.terms[first:], np.int32)[gaps + np.arange(len(gaps))]
 
 
-def _with_origins(corpus: Corpus, kind: Any, batch: Batch, numbers: Numbers) -> Batch:
-    """*batch* with the changesets of nodes, and the ids of the steps behind each."""
-    origins = [corpus.nodes[kind].origins.get(number, "") for number in numbers.tolist()]
+def _nodes(corpus: Corpus, kind: Any, numbers: Numbers) -> Batch:
+    """The documents *numbers* of nodes, with their changesets and the ids of steps behind each."""
+    group, batch = corpus.nodes[kind], _columns(corpus, corpus.nodes[kind], numbers)
     pairs = corpus.behind.get(kind)
     steps = pairs.steps_of(numbers.tolist(), corpus.steps) if pairs is not None else {}
     behind = [sorted(steps.get(number, ())) for number in numbers.tolist()]
     counts = narrowed(np.array([len(ids) for ids in behind], np.int64))
-    names = {"origins": origins, "behind": [id for ids in behind for id in ids]}
-    return replace(
-        batch, columns={**batch.columns, "behind": counts}, names={**batch.names, **names}
-    )
+    names = {
+        "origins": [group.origins.get(number, "") for number in numbers.tolist()],
+        "behind": [id for ids in behind for id in ids],
+    }
+    return Batch({**batch.columns, "behind": counts}, {**batch.names, **names})
 
 
 # ── What kept ones were ───────────────────────────────────────────────────────────────
@@ -408,10 +396,8 @@ def reached(ends: Sequence[FeedCursor], removal: int, vector: int) -> FeedCursor
     Where the feed is to be read on from behind what chains hold that end at *ends*, of which
     everything is gone up to *removal*, and vectors up to *vector* are known.
     """
-    whole = {
-        field.name: max(getattr(end, field.name) for end in ends) for field in fields(FeedCursor)
-    }
-    return FeedCursor(**whole | {"removal": removal, "vector": vector})
+    whole = FeedCursor(*map(max, *map(astuple, (_START, *ends))))
+    return replace(whole, removal=removal, vector=vector)
 
 
 def _check_nodes(batches: Batches, nodes: Mapping[str, Node]) -> None:
@@ -420,24 +406,13 @@ def _check_nodes(batches: Batches, nodes: Mapping[str, Node]) -> None:
         raise ValueError(f"nodes that are not there: {sorted(missing)[:3]}")
 
 
-def _without_replaced(all_batches: Sequence[Batches]) -> Iterator[Batches]:
+def _without_replaced(all_batches: Sequence[Batches]) -> list[Batches]:
     """*all_batches* without the documents of nodes that a later one has anew."""
-    last = {
-        (kind, id): place
-        for place, batches in enumerate(all_batches)
-        for kind, batch in batches.items()
-        if kind != "steps"
-        for id in batch.names["ids"]
-    }
-    for place, batches in enumerate(all_batches):
-        kept = {
-            kind: np.array([last.get((kind, id), place) == place for id in batch.names["ids"]])
-            for kind, batch in batches.items()
-        }
-        yield {
-            kind: batch if kept[kind].all() else those(batch, kept[kind])
-            for kind, batch in batches.items()
-        }
+    found, later = list[Batches](), set[str]()
+    for batches in reversed(all_batches):
+        found.append(without(batches, later) if later else batches)
+        later.update(*(one.names["ids"] for kind, one in batches.items() if kind != "steps"))
+    return found[::-1]
 
 
 def _restore_steps(corpus: Corpus, batch: Batch) -> None:

@@ -31,6 +31,7 @@ from mnemo.index.pieces import Pieces
 from mnemo.values.changeset import Revision
 from mnemo.values.fast_init import fast_init
 from mnemo.values.graph import Node, NodeType, Vector
+from mnemo.values.steps import PARTS
 
 ROLES = frozenset(("user", "assistant", "agent", "ai", "bot", "model", "system", "tool", "human"))
 """Folded names of speakers that are no names: a question that says "the user" names nobody."""
@@ -184,6 +185,10 @@ class DocumentsView:
         """As of every ``Part``."""
         return self
 
+    def key(self, number: int) -> str:
+        """Under which the store keeps the first vector of a document."""
+        return self.ids[number]
+
     def find(self, ids: Sequence[str], hashed: Hashes | None = None) -> tuple[Numbers, Numbers]:
         """As of every ``Part``."""
         found = [(which, number) for which, id in enumerate(ids) for number in self.of(id)]
@@ -282,6 +287,10 @@ class StepsView(DocumentsView):
     def view(self) -> StepsView:
         """As of every ``Part``."""
         return self
+
+    def key(self, number: int) -> str:
+        """As of all documents, of one side."""
+        return f"{self.ids[number]}/{PARTS[int(self.acted[number])]}"
 
     @cached_property
     def pieces(self) -> Pieces:

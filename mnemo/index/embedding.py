@@ -17,7 +17,7 @@ import numpy as np
 from mnemo.english.words import index_terms
 from mnemo.errors import StoreReadOnly
 from mnemo.index.columns import idf
-from mnemo.index.corpus import CorpusView, StepsView
+from mnemo.index.corpus import CorpusView
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import passages_of, steps_in
 from mnemo.index.held import EMPTY, NOTHING, RECENT, IndexStatistics
@@ -32,7 +32,7 @@ from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Revision
 from mnemo.values.feed import NO_VECTORS, is_document, step_of
 from mnemo.values.graph import Node, Vector, wording_owner
-from mnemo.values.steps import PARTS, Step
+from mnemo.values.steps import Step
 from mnemo.values.vectors import VectorCache, owner_of_vector, unit_rows
 
 log = logging.getLogger("mnemo")
@@ -467,8 +467,7 @@ def _sharing_words(view: CorpusView, terms: Iterable[str], most: int) -> list[st
         for at in np.argsort(-scores, kind="stable")[:most].tolist():
             if scores[at] <= 0:
                 break
-            side = f"/{PARTS[int(part.acted[at])]}" if isinstance(part, StepsView) else ""
-            found.append((float(scores[at]), f"{part.ids[at]}{side}"))
+            found.append((float(scores[at]), part.key(at)))
     return [key for _, key in sorted(found, key=lambda one: -one[0])[:most]]
 
 
