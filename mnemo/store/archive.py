@@ -22,9 +22,9 @@ from collections.abc import (
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from itertools import chain, islice, repeat
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
 from mnemo.errors import InvalidArchive, UsageError
@@ -33,17 +33,11 @@ from mnemo.runtime.tasks import Threads
 from mnemo.store.archive_checks import GENERAL, Fit, check, prune
 from mnemo.store.archive_rows import KINDS, Kind, head_of, line_of, opened
 from mnemo.store.engine import OfRepository, Snapshot, repository_locks
-from mnemo.store.rows import (
-    Passed,
-    Rows,
-    log_passed,
-    repo_number,
-    repo_row,
-)
+from mnemo.store.rows import Passed, Rows, log_passed, repo_number, repo_row
 from mnemo.store.tx import Result, Tx
 from mnemo.values.archive import DEVELOPMENT_FORMAT, FORMAT, VERSION, ArchiveHead
 from mnemo.values.chat import EmbeddingSpace
-from mnemo.values.fields import count, exact_text, positive
+from mnemo.values.fields import Rule, count, exact_text, positive
 from mnemo.values.lookup import lookup_keys
 from mnemo.values.messages import StoredMessage, searchable_text
 from mnemo.values.vectors import owner_of_vector
@@ -198,18 +192,26 @@ def _refuse_constant(name: str) -> Any:
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
+def _that(rule: Rule) -> AfterValidator:
+    def judged(value: Any) -> Any:
+        rule(value)
+        return value
+
+    return AfterValidator(judged)
+
+
 class _Space(TypedDict):
-    name: str
-    dimensions: int
+    name: Annotated[str, _that(exact_text)]
+    dimensions: Annotated[int, _that(positive)]
 
 
 @with_config(ConfigDict(extra="forbid", strict=True))
 class _Head(TypedDict):
     format: str
     version: int
-    revision: int
+    revision: Annotated[int, _that(count)]
     space: _Space | None
-    counts: dict[str, int]
+    counts: dict[str, Annotated[int, _that(count)]]
 
 
 class LinesReader:
@@ -261,13 +263,16 @@ class LinesReader:
                 "import it with the mnemo that it was made for"
             )
         try:
-            self.head = _head(TypeAdapter(_Head).validate_python(raw))
+            said = TypeAdapter(_Head).validate_python(raw)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             raise self._wrong(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-        except ValueError as error:
-            raise self._wrong(str(error)) from None
-        counts = self.head.counts
+        counts, space = said["counts"], said["space"]
+        if counts.keys() != KINDS.keys():
+            raise self._wrong(f"counts must name {', '.join(KINDS)}")
+        self.head = ArchiveHead(
+            revision=said["revision"], space=space and EmbeddingSpace(**space), counts=counts
+        )
         self._due = chain.from_iterable(repeat(kind, counts[kind]) for kind in KINDS)
 
     def _stage(self, said: dict[str, Any], batch: dict[str, list[tuple[Any, ...]]]) -> None:
@@ -308,27 +313,6 @@ class LinesReader:
 
     def _wrong(self, reason: str) -> InvalidArchive:
         return InvalidArchive(self._line, reason)
-
-
-def _head(said: _Head) -> ArchiveHead:
-    if said["counts"].keys() != KINDS.keys():
-        raise ValueError(f"counts must name {', '.join(KINDS)}")
-    numbers = {"revision": said["revision"]} | said["counts"]
-    for name, number in numbers.items():
-        _judged(name, count, number)
-    space = None
-    if said["space"]:
-        space = EmbeddingSpace(**said["space"])
-        _judged("space.name", exact_text, space.name)
-        _judged("space.dimensions", positive, space.dimensions)
-    return ArchiveHead(revision=said["revision"], space=space, counts=said["counts"])
-
-
-def _judged(name: str, rule: Callable[[Any], object], value: Any) -> None:
-    try:
-        rule(value)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
 
 
 # ── Moving ───────────────────────────────────────────────────────────────────────────
