@@ -44,7 +44,6 @@ from mnemo.store.engine import (
     PUT_OFF,
     Engine,
     OfRepository,
-    PutOff,
     repository_locks,
 )
 from mnemo.store.postgres.caches import CacheLease
@@ -70,7 +69,7 @@ _FIT = Fit(
     put_texts=staged.index_staged,
 )
 LEAVING.extend((leave_segments, leave_recalls))
-PUT_OFF.append(PutOff(owing_segments, leave_put_off))
+PUT_OFF.append((owing_segments, leave_put_off))
 
 
 class Part(Generic[P]):

@@ -23,7 +23,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, Never, Protocol, TypeAlias, TypeVar
+from typing import Any, Never, Protocol, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -113,16 +113,11 @@ class Staging(Protocol):
         """Run *work* as ``Engine.writing`` does, with the staged tables in sight."""
 
 
-class PutOff(NamedTuple):
-    """What a room above this one does not erase at once, but before a scrub."""
-
-    owing: Callable[[Tx], Sequence[str]]
-    """Gives the ids of the repositories that have some."""
-    pay: Callable[[Tx, str], None]
-    """Erases that of one of them."""
-
-
-PUT_OFF: list[PutOff] = []
+PUT_OFF: list[tuple[Callable[[Tx], Sequence[str]], Callable[[Tx, str], None]]] = []
+"""
+What rooms above this one do not erase at once, but before a scrub: what gives the ids of the
+repositories that have some, and what erases that of one of them.
+"""
 
 
 async def pay_put_off(writing: Callable[..., Awaitable[Any]]) -> None:
@@ -266,20 +261,14 @@ async def connected(connect: Callable[[], Awaitable[C]]) -> AsyncIterator[C]:
             await anyio.to_thread.run_sync(connection.close)
 
 
+@dataclass(eq=False)
 class OfRepository:
-    """What is kept of one repository; *lease_time* is what leases are compared with."""
+    """What is kept of one repository; *_lease_time* is what leases are compared with."""
 
-    def __init__(
-        self,
-        repo_id: str,
-        engine: Engine,
-        clock: Clock,
-        lease_time: Callable[[Tx], datetime],
-    ) -> None:
-        self._repo_id = repo_id
-        self._engine = engine
-        self._clock = clock
-        self._lease_time = lease_time
+    _repo_id: str
+    _engine: Engine
+    _clock: Clock
+    _lease_time: Callable[[Tx], datetime]
 
 
 async def compute(work: Callable[[], T]) -> T:

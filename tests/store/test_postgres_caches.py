@@ -219,7 +219,7 @@ async def test_a_folder_of_segments_serves_while_its_lease_runs(shared, tmp_path
         machine.folder = folder = SegmentFolder(tmp_path / "segments")
         machine.lease = machine.store.cache = machine.of("both", 30.0)
         folder.may_serve = partial(anyio.from_thread.run, machine.lease.ready)
-        machine.lease._identity = folder.identity
+        machine.lease.identity = folder.identity
     assert [await mapped(one), await mapped(other), len(made)] == [GOOD, GOOD, 1]
     machines = await one.store.engine.reading(lambda tx: tx.run(_MACHINES).fetchall())
     assert [*machines] == [("both",), ("one",), ("other",)]

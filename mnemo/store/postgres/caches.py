@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 import anyio
 import anyio.to_thread
@@ -51,37 +52,31 @@ ORDER BY machine
 """
 
 
+@dataclass(eq=False)
 class CacheLease:
     """
     The right of a folder on this machine to serve what the store holds.
 
-    Args:
+    Attributes:
         identity: Names the folder for all processes that share it. *Raises* ``OSError``: it cannot
             be used. Blocks.
         sweep: Deletes what is not among the digests; False: something is left. Blocks.
         listed: The digests of what the store holds.
         machine: Its name, for people.
         lease_s: Seconds for which it serves without a ``renew``.
-
-    Attributes:
         begun: Called when it is taken for the first time: ``asked`` is to be looked at from then.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        *,
-        identity: Callable[[], str],
-        sweep: Callable[[Collection[str]], bool],
-        listed: Callable[[Tx], Collection[str]],
-        machine: str,
-        lease_s: float,
-    ) -> None:
-        self._engine, self._clock = engine, clock
-        self._identity, self._sweep, self._listed = identity, sweep, listed
-        self._machine, self._lease_s = machine, lease_s
-        self.begun: Callable[[], None] = lambda: None
+    engine: Engine
+    clock: Clock
+    identity: Callable[[], str]
+    sweep: Callable[[Collection[str]], bool]
+    listed: Callable[[Tx], Collection[str]]
+    machine: str
+    lease_s: float
+    begun: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
         self._id: str | None = None
         self._until: float | None = None
         self._renewing = anyio.Lock()
@@ -89,7 +84,7 @@ class CacheLease:
     @property
     def is_held(self) -> bool:
         """Whether files may be served now."""
-        return self._until is not None and self._clock.monotonic() < self._until
+        return self._until is not None and self.clock.monotonic() < self._until
 
     async def ready(self) -> bool:
         """
@@ -114,28 +109,28 @@ class CacheLease:
         id, is_first = self._id, self._id is None
         if id is None:
             try:
-                id = await anyio.to_thread.run_sync(self._identity)
+                id = await anyio.to_thread.run_sync(self.identity)
             except OSError as error:
                 log.warning("segments are read into memory, not mapped: %s", error)
                 return
-        began, values = self._clock.monotonic(), (self._lease_s, id)
-        prolonged = await self._engine.writing(
+        began, values = self.clock.monotonic(), (self.lease_s, id)
+        prolonged = await self.engine.writing(
             lambda tx: tx.run(_PROLONG, values).rowcount, locks=OWNERS
         )
         if not prolonged:
             self._until = None
             if not await self._swept(()):
                 return
-            began = self._clock.monotonic()
-            entry = (id, self._machine, self._lease_s)
-            await self._engine.writing(lambda tx: tx.run(_ENTER, entry), locks=OWNERS)
-        self._id, self._until = id, began + self._lease_s
+            began = self.clock.monotonic()
+            entry = (id, self.machine, self.lease_s)
+            await self.engine.writing(lambda tx: tx.run(_ENTER, entry), locks=OWNERS)
+        self._id, self._until = id, began + self.lease_s
         if is_first:
             self.begun()
 
     async def _swept(self, keep: Collection[str]) -> bool:
         for _ in range(_SWEEPS):
-            if await anyio.to_thread.run_sync(self._sweep, keep):
+            if await anyio.to_thread.run_sync(self.sweep, keep):
                 return True
             await anyio.sleep(_BETWEEN_LOOKS_S)
         return False
@@ -151,10 +146,10 @@ class CacheLease:
         """Sweep, and say so. *Cancellation*: safe; it is asked again."""
         try:
             # What was erased was so before it was asked, so that it is not among these.
-            keep = await self._engine.reading(self._listed)
+            keep = await self.engine.reading(self.listed)
             if await self._swept(keep):
                 values = (asked, self._id, asked)
-                await self._engine.writing(lambda tx: tx.run(_SWEPT, values), locks=OWNERS)
+                await self.engine.writing(lambda tx: tx.run(_SWEPT, values), locks=OWNERS)
         except (MnemoError, OSError) as error:
             log.info("what was erased is dropped from the cache at the next look: %s", error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -331,13 +332,13 @@ def _is_pooled(connection: Connection) -> bool:
     return row is None or row[0] != connection.info.backend_pid
 
 
+@dataclass(frozen=True, slots=True)
 class _Staging:
     """``Staging`` in temporary tables; *begin* begins a transaction, or is empty: one holds all."""
 
-    def __init__(self, connection: Connection, commits: Commits, begin: str) -> None:
-        self._connection = connection
-        self._commits = commits
-        self._begin = begin
+    _connection: Connection
+    _commits: Commits
+    _begin: str
 
     async def staging(self, work: Callable[[Tx], T]) -> T:
         return await anyio.to_thread.run_sync(self._stage, work)

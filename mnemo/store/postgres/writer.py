@@ -127,19 +127,11 @@ _REPEATED = (errors.SerializationFailure, errors.DeadlockDetected)
 
 
 class _Refused(Exception):
-    """A unit of a batch raised *error*: without savepoints, none of it is kept."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(error)
-        self.error = error
+    """A unit of a batch raised the error given: without savepoints, none of it is kept."""
 
 
 class _Shut(Exception):
-    """Repositories of a batch are shut, by their gates."""
-
-    def __init__(self, gates: Collection[int]) -> None:
-        super().__init__()
-        self.gates = gates
+    """Repositories of a batch are shut, by the gates given."""
 
 
 class Writer(GroupWriter):
@@ -227,7 +219,7 @@ class Writer(GroupWriter):
                     self._write_at_once(part)
                     break
                 except _Shut as found:
-                    kept = self._kept(part, found.gates)
+                    kept = self._kept(part, *found.args)
                     aside = {*part} - {*kept}
                     batch[:] = [unit for unit in batch if unit not in aside]
                     part = kept
@@ -323,7 +315,7 @@ class Writer(GroupWriter):
             except _Refused as refused:
                 self._abandon()
                 if len(batch) == 1:
-                    batch[0].result = refused.error
+                    (batch[0].result,) = refused.args
                     break
             except _Shut:
                 self._abandon()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Never
@@ -45,23 +46,19 @@ UPDATE meta SET value = '{_MERGED} ' || random() WHERE name = 'scrub' AND value 
 _DONE = "DELETE FROM meta WHERE name = 'scrub' AND value = ?"
 
 
+@dataclass(eq=False)
 class Scrubber:
     """
     Scrubs the files of one store; *unswept* removes copies of segments that nothing lists, and
     names who holds some that are left.
     """
 
-    def __init__(
-        self,
-        path: Path | None,
-        writer: Callable[[], GroupWriter],
-        clock: Clock,
-        unswept: Callable[[], Awaitable[Sequence[str]]],
-    ) -> None:
-        self._path = path
-        self._writer = writer
-        self._clock = clock
-        self._unswept = unswept
+    path: Path | None
+    writer: Callable[[], GroupWriter]
+    clock: Clock
+    unswept: Callable[[], Awaitable[Sequence[str]]]
+
+    def __post_init__(self) -> None:
         self._left = anyio.Event()
 
     @property
@@ -76,7 +73,7 @@ class Scrubber:
         *Cancellation*: safe; what is left stays noted.
         """
         try:
-            done = await self._scrub(self._writer(), at_once)
+            done = await self._scrub(self.writer(), at_once)
         except StoreError as error:
             # Nothing can be read through mnemo; only the bytes are still there.
             log.warning("erased bytes are still in the files, to be tried again: %s", error)
@@ -97,20 +94,20 @@ class Scrubber:
 
     async def _until_idle(self, seconds: float) -> None:
         seen = None
-        while seen != (seen := self._writer().posted):
-            await self._clock.sleep(seconds)
+        while seen != (seen := self.writer().posted):
+            await self.clock.sleep(seconds)
 
     async def _scrub(self, writer: GroupWriter, at_once: bool) -> bool:
         noted = await writer.run(_noted)
         if noted is None:
             return True
         await pay_put_off(writer.run)
-        left = await self._unswept()
-        if self._path is None:
+        left = await self.unswept()
+        if self.path is None:
             await writer.run(merge_words)
         else:
-            await anyio.to_thread.run_sync(_drop_copies, self._path)
-            size = (await anyio.Path(self._path).stat()).st_size
+            await anyio.to_thread.run_sync(_drop_copies, self.path)
+            size = (await anyio.Path(self.path).stat()).st_size
             if not at_once and size > REWRITTEN_AT_ONCE_BYTES:
                 return await _merged(writer, noted) and not left
             await writer.run(merge_words)
