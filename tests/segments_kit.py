@@ -11,8 +11,8 @@ from engines import rows_of
 from mnemo import Config, Mnemo
 from mnemo.config import JobsConfig
 from mnemo.index import at_rest, keeper
+from mnemo.index.corpus_writer import Lexicon
 from mnemo.index.follower import RepositoryIndex
-from mnemo.index.lexicon import Lexicon
 from mnemo.index.segments import NAMED, unpacked
 from mnemo.recall import gather
 from mnemo.testing import HashingEmbedder

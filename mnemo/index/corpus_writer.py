@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import chain
 from sys import getsizeof
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.index.columns import LISTED, NUMBER, TEXT, Column, Facets, Postings, weight
+from mnemo.english.words import index_terms_of
+from mnemo.index.columns import LISTED, NUMBER, TEXT, WORD, Column, Facets, Postings, weight
 from mnemo.index.corpus import CorpusView, Document, DocumentsView, Side, StepsView, thread_chain
 from mnemo.index.large import CLAIMS, LargeView, SealedClaims, SealedSteps, Segment, of_kind
-from mnemo.index.lexicon import Lexicon
 from mnemo.index.owed import Debt, Group, Owed
 from mnemo.index.segments import Chain
 from mnemo.runtime.clock import Breather, breathed
-from mnemo.runtime.text import fold
+from mnemo.runtime.text import fold, words
 from mnemo.values.changeset import Revision
 from mnemo.values.graph import Intent, Node, NodeType, Vector
 from mnemo.values.steps import Step
-from mnemo.values.vectors import (
-    keyed_passages,
-    passage_key,
-    vector_keys,
-)
+from mnemo.values.vectors import keyed_passages, passage_key, vector_keys
 
 SHRINKAGE = 200
 """Documents at which half of the mean counts as the centre (S); else small stores lose 9 points."""
@@ -42,6 +40,44 @@ PIECES = 20
 """Bytes of a document in what a view derives from the columns."""
 EMPTY = 40_000
 """Bytes of a corpus of no documents, most of them of its columns and their views."""
+MAX_INDEXED_CHARACTERS = 1_000_000
+"""Characters of one document that are indexed; the store keeps, and its search finds, the rest."""
+MAX_REMEMBERED = 500_000
+"""Words whose terms are remembered; texts repeat few words, and stemming one takes 20 µs."""
+_PIECE = re.compile(r".{1,4096}(?= |\Z)|.{1,4096}", re.DOTALL)
+"""A part of a text, cut at a blank if there is one."""
+
+
+class Lexicon(dict[str, tuple[int, ...]]):
+    """Folded word → numbers of its index terms, for one writer; others may look up *numbers*."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: dict[str, int] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return weight(self, WORD + LISTED) + weight(self.numbers, WORD + NUMBER)
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        known = self.numbers
+        found = tuple(known.setdefault(term, len(known)) for term in index_terms_of((word,)))
+        self[word] = found
+        return found
+
+    def read(self, text: str, breather: Breather) -> tuple[list[int], int]:
+        """The numbers of *text*'s index terms, in order, and how many words it has."""
+        if len(self) > MAX_REMEMBERED:
+            self.clear()
+        numbers: list[int] = []
+        spoken = 0
+        for piece in _PIECE.findall(text[:MAX_INDEXED_CHARACTERS]):
+            folded = words(piece)
+            numbers.extend(chain.from_iterable(map(self.__getitem__, folded)))
+            spoken += len(folded)
+            breather.breathe()
+        return numbers, spoken
 
 
 class Documents:
@@ -97,16 +133,9 @@ class Documents:
         """Bytes in memory: of columns as they are, of the rest as entries commonly take."""
         columns = (*self.columns.values(), self.vectors, self.vector_documents)
         tables = weight(self.documents, TEXT + LISTED) + weight(self.aliases, 2 * TEXT)
-        tables += (
-            getsizeof(self.nodes) + weight(self.ids, NUMBER + PIECES) + getsizeof(self.origins)
-        )
-        return (
-            sum(c.nbytes for c in columns)
-            + tables
-            + self.postings.nbytes
-            + self.texts
-            + getsizeof(self.terms)
-        )
+        tables += weight(self.ids, NUMBER + PIECES)
+        tables += sum(map(getsizeof, (self.nodes, self.origins, self.terms)))
+        return sum(c.nbytes for c in columns) + tables + self.postings.nbytes + self.texts
 
     def is_alive(self, number: int) -> bool:
         """Whether a document is the last one of its node, which is not gone."""
@@ -373,18 +402,20 @@ class Corpus:
         """
         for behind in self.behind.values():
             behind.wait_for_all(self.steps)
-        for key in [key for key, debt in self.owed.items() if debt.group is self.steps]:
-            self.owed.take(key)
+        self._owe_nothing(self.steps)
         self.steps = Steps(self.dimensions, Lexicon(), Facets())
         for vectors, count in sums:
             self.steps.count_elsewhere(vectors, count)
 
     def renew_claims(self, kind: NodeType) -> None:
         """Begin the facts, or the instructions, anew, behind large segments."""
-        for key in [key for key, debt in self.owed.items() if debt.group is self.nodes[kind]]:
-            self.owed.take(key)
+        self._owe_nothing(self.nodes[kind])
         self.nodes[kind] = Documents(self.dimensions, Lexicon(), Facets())
         self.behind[kind] = _Behind()
+
+    def _owe_nothing(self, group: Documents) -> None:
+        for key in [key for key, debt in self.owed.items() if debt.group is group]:
+            self.owed.take(key)
 
     def count_of(self, chain: Chain) -> int:
         """How many documents of steps, or of nodes, there are and were."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,6 @@ from mnemo.values.codec import decode_object
 from mnemo.values.feed import FeedCursor, document_number, message_document
 
 log = logging.getLogger("mnemo")
-
-Mask: TypeAlias = NDArray[np.bool_]
 
 MOST_REWRITTEN = 131_072
 """

@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
-Mask = NDArray[np.bool_]
-Ints = NDArray[np.int32]
+from mnemo.index.columns import Floats, Ints, Mask
 
 NOTE, CHAT, DOCUMENT = range(3)
 """Kinds of text: one that stands alone, a turn of a chat, a long message."""

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from itertools import pairwise
 from mmap import mmap
-from typing import Any, Literal, TypeAlias, get_args, overload
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,11 +181,7 @@ class Names(Sequence[str]):
             return (text[begin:end] for begin, end in pairwise(begins))
         return (_decoded(encoded[begin:end]) for begin, end in pairwise(begins))
 
-    @overload
-    def __getitem__(self, at: int) -> str: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[str]: ...
-    def __getitem__(self, at: int | slice) -> str | list[str]:
+    def __getitem__(self, at: Any) -> Any:
         chosen = range(len(self))[at]
         return self.some(chosen) if isinstance(chosen, range) else self.some([chosen])[0]
 
