@@ -18,10 +18,7 @@ _CODE = 127
 """The greatest number of a code."""
 OF_PIECES = ("piece", "previous", "next", "kind", "long")
 DERIVED = frozenset(
-    (
-        *("begins", "documents", "counts", "owners", "signs", "middle", "sum", "summed"),
-        *OF_PIECES,
-    )
+    (*("begins", "documents", "counts", "owners", "signs", "middle", "sum", "summed"), *OF_PIECES)
 )
 """Columns that ``derived`` makes of the others."""
 

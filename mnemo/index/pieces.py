@@ -105,10 +105,7 @@ def places(chosen: NDArray[Any], numbers: NDArray[Any]) -> Ints:
 
 
 def _medians(
-    values: Floats,
-    piece: NDArray[np.intp],
-    first: NDArray[np.intp],
-    sizes: NDArray[np.intp],
+    values: Floats, piece: NDArray[np.intp], first: NDArray[np.intp], sizes: NDArray[np.intp]
 ) -> Floats:
     """The median of *values* in each piece; they lie together, from *first* on."""
     ascending = values[np.lexsort((values, piece))]

@@ -232,12 +232,7 @@ _ALL = (
         order="d.ordinal",
         more={"committed": _FLAG, "gone": _FLAG, **_ANNOTATION},
     ),
-    Kind(
-        "node",
-        tables.NODES,
-        by="d.no",
-        more={"revision": ("INTEGER NOT NULL", count)},
-    ),
+    Kind("node", tables.NODES, by="d.no", more={"revision": ("INTEGER NOT NULL", count)}),
     Kind(
         "edge",
         tables.EDGES,
@@ -268,12 +263,7 @@ _ALL = (
     Kind("pin", tables.PINS),
     Kind("note", tables.NOTES),
     Kind("note_version", tables.NOTE_VERSIONS),
-    Kind(
-        "note_change",
-        tables.NOTE_CHANGES,
-        first=True,
-        order="coalesce(d.update_id, ''), d.seq",
-    ),
+    Kind("note_change", tables.NOTE_CHANGES, first=True, order="coalesce(d.update_id, ''), d.seq"),
     Kind("note_mark", tables.NOTE_MARKS, order="d.seq"),
     # The topic of a note that was purged would be a trace of it.
     Kind(

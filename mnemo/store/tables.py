@@ -144,10 +144,7 @@ _NUMBERED = "no $lasting"
 # ``thread`` in all the other tables is this ``no``, which is never another thread's. Seqs
 # are missing where messages were erased, and ``erased`` counts them.
 THREADS = Table(
-    "threads",
-    entities.THREAD,
-    number=_NUMBERED,
-    extra=("erased INTEGER NOT NULL DEFAULT 0",),
+    "threads", entities.THREAD, number=_NUMBERED, extra=("erased INTEGER NOT NULL DEFAULT 0",)
 )
 MESSAGES = _Messages(
     "messages",
@@ -175,18 +172,9 @@ SNAPSHOTS = Table(
     last=("text",),
 )
 OUTCOMES = Table("outcomes", entities.OUTCOME, owners=("thread",), rowid=False)
-GOALS = Table(
-    "goals",
-    entities.GOAL,
-    owners=("thread",),
-    last=("description",),
-)
+GOALS = Table("goals", entities.GOAL, owners=("thread",), last=("description",))
 PINS = Table(
-    "pins",
-    entities.PIN,
-    owners=("thread",),
-    columns={"token_count": "tokens"},
-    last=("excerpt",),
+    "pins", entities.PIN, owners=("thread",), columns={"token_count": "tokens"}, last=("excerpt",)
 )
 SURFACED = Table("surfaced", entities.SURFACED, owners=("thread",))
 
@@ -197,17 +185,9 @@ NOTES = Table("notes", entities.NOTE, number="no $number")
 NOTE_VERSIONS = Table("note_versions", entities.NOTE_VERSION, owners=("note",), rowid=False)
 # Outlives versions that are dropped: it says what an update did, not what it wrote.
 NOTE_CHANGES = Table(
-    "note_journal",
-    entities.NOTE_CHANGE,
-    owners=("note",),
-    number="seq $number",
-    keyed=False,
+    "note_journal", entities.NOTE_CHANGE, owners=("note",), number="seq $number", keyed=False
 )
-NOTE_MARKS = Table(
-    "note_marks",
-    entities.NOTE_MARK,
-    number="seq $lasting",
-)
+NOTE_MARKS = Table("note_marks", entities.NOTE_MARK, number="seq $lasting")
 NOTE_REQUESTS = Table("note_requests", entities.NOTE_REQUEST, rowid=False)
 NOTE_TASKS = Table("note_tasks", entities.NOTE_TASK, rowid=False)
 NOTE_CONVERSATIONS = Table("note_conversations", entities.NOTE_CONVERSATION, rowid=False)
@@ -221,12 +201,7 @@ CHECKPOINT_WRITES = Table("checkpoint_writes", entities.CHECKPOINT_WRITE, column
 
 # ── Items ────────────────────────────────────────────────────────────────────────────
 
-ITEMS = Table(
-    "items",
-    entities.ITEM,
-    number="no $number",
-    last=("texts", "value"),
-)
+ITEMS = Table("items", entities.ITEM, number="no $number", last=("texts", "value"))
 
 # ── Recalls ──────────────────────────────────────────────────────────────────────────
 

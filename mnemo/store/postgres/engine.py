@@ -28,13 +28,7 @@ from mnemo.store.engine import (
     pay_put_off,
 )
 from mnemo.store.postgres import caches
-from mnemo.store.postgres.connection import (
-    Address,
-    Connection,
-    PostgresTx,
-    adapt,
-    translated,
-)
+from mnemo.store.postgres.connection import Address, Connection, PostgresTx, adapt, translated
 from mnemo.store.postgres.planner import analyse
 from mnemo.store.postgres.schema import PARTED, PARTITIONS, migrate
 from mnemo.store.postgres.scrub import is_clean, scrub
