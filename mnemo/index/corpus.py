@@ -332,13 +332,12 @@ class CorpusView:
     owed: int = 0
 
     def parts(self, kind: NodeType) -> tuple[Part, ...]:
-        """The documents of one type, in order of their arrival; as of ``of_type``."""
-        view = self.of_type(kind)
+        """
+        The documents of one type, in order of their arrival; ``source`` nodes are found as the
+        steps that they repeat.
+        """
+        view = self.steps if kind in ("episodic", "source") else self.nodes.get(kind)
         return () if view is None else (view,)
-
-    def of_type(self, kind: NodeType) -> DocumentsView | None:
-        """The documents of one type; ``source`` nodes are found as the steps they repeat."""
-        return self.steps if kind in ("episodic", "source") else self.nodes.get(kind)
 
     def aliases_of(self, ids: Sequence[str]) -> dict[str, str]:
         """Those of *ids* that are steps made of a message → the message's document."""

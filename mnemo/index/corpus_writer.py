@@ -178,20 +178,10 @@ class Documents:
         self.vector_passages.extend(passages)
 
     def fields(self) -> dict[str, Any]:
-        return {
-            "count": len(self.ids),
-            "ids": self.ids,
-            "nodes": self.nodes,
-            "origins": self.origins,
-            "vectors": self.vectors.view(),
-            "vector_documents": self.vector_documents.view(),
-            "vector_passages": self.vector_passages.view(),
-            "facets": self.facets,
-            "postings": self.postings,
-            "documents": self.documents,
-            "aliases": self.aliases,
-            **{name: column.view() for name, column in self.columns.items()},
-        }
+        """What every view holds: the columns as they are now, and what the writer goes on with."""
+        shared = (one.name for one in fields(DocumentsView) if not one.metadata)
+        found = {name: getattr(self, name) for name in shared} | self.columns
+        return {n: one.view() if isinstance(one, Column) else one for n, one in found.items()}
 
 
 class Steps(Documents):

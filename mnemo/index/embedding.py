@@ -181,11 +181,11 @@ class Embedding(ABC):
     async def _embed_own(self) -> None:
         """Embed what is owed; of more than a window, no more than until a job does it."""
         if self.owe is None:
-            await self._embed_all()
+            await self.embed_waiting()
             return
         # What was left by an earlier run is no reason to read all into memory.
-        while not await self._embed_all(MOST_OWN, unread=not self._own) and not await self.owe():
-            await self._embed_all(goes_on=partial(_is_before, elapsed() + TURN_S), unread=True)
+        while not await self.embed_waiting(MOST_OWN, unread=not self._own) and not await self.owe():
+            await self.embed_waiting(goes_on=partial(_is_before, elapsed() + TURN_S), unread=True)
 
     async def work_off(
         self, since: FeedCursor, *, goes_on: Callable[[], bool]
@@ -203,7 +203,7 @@ class Embedding(ABC):
         furthest = FeedCursor(*map(max, astuple(paid), astuple(since)))
         # What is gone of the refused is followed from where it was.
         self._paid = space, replace(furthest, removal=paid.removal or since.removal)
-        embed = partial(self._embed_all, goes_on=goes_on, unread=True)
+        embed = partial(self.embed_waiting, goes_on=goes_on, unread=True)
         done = await self._attempt(embed) and goes_on() and self._paid[0] == space
         return self._paid[1] if done else None
 
@@ -230,15 +230,7 @@ class Embedding(ABC):
             await self._try_to_seal()
         return True
 
-    async def embed_waiting(self) -> None:
-        """
-        Catch up, and embed every document that has no vector. *Cancellation*: safe.
-
-        *Raises* ``ModelError``, ``StoreError``; what was saved before stays.
-        """
-        await self._embed_all()
-
-    async def _embed_all(
+    async def embed_waiting(
         self,
         most: int | None = None,
         *,
@@ -246,8 +238,12 @@ class Embedding(ABC):
         unread: bool = False,
     ) -> bool:
         """
-        As ``embed_waiting``; False: *most* are fewer than there were, or it does not go on. What
-        was let go is not read into memory for it, nor, *unread*, what was not read yet.
+        Catch up, and embed every document that has no vector. *Cancellation*: safe.
+
+        False: *most* are fewer than there were, or it does not go on. What was let go is not read
+        into memory for it, nor, *unread*, what was not read yet.
+
+        *Raises* ``ModelError``, ``StoreError``; what was saved before stays.
         """
         with self._in_use():
             if not self.is_held and (unread or self._cursor != FeedCursor()):
@@ -272,7 +268,7 @@ class Embedding(ABC):
             return not len(self._corpus.owed)
 
     async def _embed_unread(self, most: int | None, goes_on: Callable[[], bool]) -> bool:
-        """As ``_embed_all``, of what came since all had their vectors, read page by page."""
+        """As ``embed_waiting``, of what came since all had their vectors, read page by page."""
         space = self.embedder.space
         if self._paid[0] != space:
             self._paid, self._pace.left = (space, FeedCursor()), {}

@@ -52,11 +52,6 @@ class IndexStatistics:
 class Held:
     """What an index holds of its repository in memory, to be let go together."""
 
-    __slots__ = (
-        *("by_key", "corpus", "damaged", "early", "gone", "is_foreign", "large", "listed"),
-        *("recent", "refused", "sealed", "tongues", "unlisted", "unseen"),
-    )
-
     def __init__(self, dimensions: int, passage_tokens: int | None) -> None:
         self.corpus = Corpus(dimensions=dimensions, passage_tokens=passage_tokens)
         self.unseen = False
