@@ -36,8 +36,7 @@ from mnemo.repository.checkpoints import StoredCheckpoints
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.tasks import from_thread
 from mnemo.runtime.text import clean
-from mnemo.store.archive import StoredArchive
-from mnemo.store.archive_checks import Fit
+from mnemo.store.archive import Fit, StoredArchive
 from mnemo.store.check import check_store
 from mnemo.store.engine import (
     OWNERS,

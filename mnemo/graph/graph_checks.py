@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mnemo.store.archive_checks import StagedRule
+from mnemo.store.archive import StagedRule
 from mnemo.store.check import OF_REPO, Rule, absent, misshapen
 from mnemo.store.tx import Tx
 from mnemo.values.graph import ENDS

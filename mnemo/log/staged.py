@@ -8,7 +8,7 @@ from functools import partial
 
 from mnemo.log.record_rows import message_row, snapshot_row, step_row
 from mnemo.log.tombstones import refuse_erased
-from mnemo.store.archive_checks import StagedRule, twice
+from mnemo.store.archive import StagedRule, twice
 from mnemo.store.tables import ANNOTATIONS
 from mnemo.store.texts import put_texts
 from mnemo.store.tx import Tx

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from mnemo.log.erase_messages import thread_number
 from mnemo.log.tombstones import erased_messages
 from mnemo.runtime.transactions import transacted
-from mnemo.store.archive_checks import StagedRule
+from mnemo.store.archive import StagedRule
 from mnemo.store.check import misshapen
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import (

@@ -21,7 +21,7 @@ from mnemo.runtime.validation import (
     stored_object,
     whole_number,
 )
-from mnemo.store.archive_checks import StagedRule
+from mnemo.store.archive import StagedRule
 from mnemo.store.check import Rule
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import Passed, listed, log_passed, repo_number, repo_row
