@@ -11,6 +11,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -259,6 +260,21 @@ async def connected(connect: Callable[[], Awaitable[C]]) -> AsyncIterator[C]:
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(connection.close)
+
+
+_SWEEPS, _BETWEEN_SWEEPS_S = 5, 0.05
+"""Tries to remove files in which other processes write, and the pauses between them."""
+
+
+async def swept(
+    sweep: Callable[[Collection[str]], bool], listed: Callable[[], Awaitable[Collection[str]]]
+) -> bool:
+    """Have *sweep* remove all copies of segments that are not *listed*; whether none is left."""
+    for tried in range(_SWEEPS):
+        await anyio.sleep(_BETWEEN_SWEEPS_S * tried)
+        if await anyio.to_thread.run_sync(sweep, await listed()):
+            return True
+    return False
 
 
 @dataclass(eq=False)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 
 import anyio
 import anyio.to_thread
 
 from mnemo.errors import MnemoError
 from mnemo.protocols import Clock
-from mnemo.store.engine import OWNERS, Engine
+from mnemo.store.engine import OWNERS, Engine, swept
 from mnemo.store.tx import Tx
 
 log = logging.getLogger("mnemo")
@@ -24,8 +25,6 @@ log = logging.getLogger("mnemo")
 CONFIRM_S = 3.0
 """Seconds that an erasure waits, at most, for caches to drop what was erased."""
 _BETWEEN_LOOKS_S = 0.05
-_SWEEPS = 5
-"""Tries to sweep a folder in which others write, at each look."""
 FORGOTTEN_S = 86_400
 """Seconds after its lease for which a cache is known, and named as one that may hold something."""
 
@@ -119,7 +118,7 @@ class CacheLease:
         )
         if not prolonged:
             self._until = None
-            if not await self._swept(()):
+            if not await swept(self.sweep, _nothing):
                 return
             began = self.clock.monotonic()
             entry = (id, self.machine, self.lease_s)
@@ -127,13 +126,6 @@ class CacheLease:
         self._id, self._until = id, began + self.lease_s
         if is_first:
             self.begun()
-
-    async def _swept(self, keep: Collection[str]) -> bool:
-        for _ in range(_SWEEPS):
-            if await anyio.to_thread.run_sync(self.sweep, keep):
-                return True
-            await anyio.sleep(_BETWEEN_LOOKS_S)
-        return False
 
     # ── Dropping what was erased ─────────────────────────────────────────────────────
 
@@ -146,8 +138,7 @@ class CacheLease:
         """Sweep, and say so. *Cancellation*: safe; it is asked again."""
         try:
             # What was erased was so before it was asked, so that it is not among these.
-            keep = await self.engine.reading(self.listed)
-            if await self._swept(keep):
+            if await swept(self.sweep, partial(self.engine.reading, self.listed)):
                 values = (asked, self._id, asked)
                 await self.engine.writing(lambda tx: tx.run(_SWEPT, values), locks=OWNERS)
         except (MnemoError, OSError) as error:
@@ -173,6 +164,10 @@ async def unswept(engine: Engine, woken: Callable[[], None]) -> tuple[str, ...]:
                 break
             await anyio.sleep(_BETWEEN_LOOKS_S)
     return tuple(dict.fromkeys(machine for machine, _ in left))
+
+
+async def _nothing() -> Collection[str]:
+    return ()
 
 
 def _ask(tx: Tx) -> None:

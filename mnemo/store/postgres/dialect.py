@@ -101,8 +101,7 @@ def damage(tx: Tx) -> list[str]:
     return []
 
 
-def text_damage(tx: Tx) -> list[str]:
-    return []
+text_damage = damage
 
 
 # ── Spelling ─────────────────────────────────────────────────────────────────────────

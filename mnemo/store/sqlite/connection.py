@@ -11,7 +11,7 @@ import os
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -24,7 +24,7 @@ import anyio.to_thread
 
 from mnemo.config import StoreConfig
 from mnemo.errors import MnemoError, StoreCorrupt, StoreError, StoreLocked, UsageError
-from mnemo.store.engine import GroupWriter, closed_on_error, connected
+from mnemo.store.engine import GroupWriter, closed_on_error
 from mnemo.store.sqlite import dialect
 from mnemo.store.tx import Dialect, Tx, Values
 
@@ -90,19 +90,15 @@ def _writable(path: Path) -> bool:
 def locate(path: Path) -> Location:
     """Look at *path* before SQLite does. *Raises* ``StoreError``, which says what is wrong."""
     try:
-        return _located(path)
+        if path.is_dir():
+            raise StoreError(
+                f"{str(path)!r} is a directory: name a file, e.g. {str(path / 'mnemo.db')!r}"
+            )
+        if not path.parent.is_dir():
+            raise StoreError(f"the folder {str(path.parent)!r} does not exist: create it first")
+        location = Location(path)
     except OSError as error:
         raise StoreError(f"cannot open the store {str(path)!r}: {error.strerror}") from error
-
-
-def _located(path: Path) -> Location:
-    if path.is_dir():
-        raise StoreError(
-            f"{str(path)!r} is a directory: name a file, e.g. {str(path / 'mnemo.db')!r}"
-        )
-    if not path.parent.is_dir():
-        raise StoreError(f"the folder {str(path.parent)!r} does not exist: create it first")
-    location = Location(path)
     if not location.exists and not location.writable:
         raise StoreError(f"cannot create {str(path)!r}: the folder is not writable")
     return location
@@ -269,20 +265,17 @@ class Readers(ABC):
     async def read(self, work: Callable[[Tx], T]) -> T:
         """See ``Engine.reading``."""
 
-    def held(self) -> AbstractAsyncContextManager[sqlite3.Connection]:
-        """A connection that holds one revision. *Cancellation*: safe."""
-        return connected(self._held)
+    @abstractmethod
+    async def held(self) -> sqlite3.Connection:
+        """A new connection that holds one revision."""
 
     def close(self) -> None:
         """Take it for closed; reads that run end. Idempotent."""
         self.closed = True
 
-    @abstractmethod
-    async def _held(self) -> sqlite3.Connection: ...
-
 
 class FileReaders(Readers):
-    """A pool of connections to a file; *connect* opens one more."""
+    """A pool of connections to a file; *connect* opens one more, for reading."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
         super().__init__()
@@ -292,12 +285,12 @@ class FileReaders(Readers):
     async def read(self, work: Callable[[Tx], T]) -> T:
         return await anyio.to_thread.run_sync(self._run, work, limiter=self.limiter)
 
-    async def _held(self) -> sqlite3.Connection:
+    async def held(self) -> sqlite3.Connection:
         return await anyio.to_thread.run_sync(self._begun, limiter=self.limiter)
 
     def _begun(self) -> sqlite3.Connection:
         with translated(_READING):
-            connection = self._open()
+            connection = self._connect()
             connection.execute("BEGIN")
             # Only a read takes the revision that is seen from then on.
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -306,7 +299,7 @@ class FileReaders(Readers):
     def _run(self, work: Callable[[Tx], T]) -> T:
         connection: sqlite3.Connection | None = None
         try:
-            connection = self._idle.pop() if self._idle else self._open()
+            connection = self._idle.pop() if self._idle else self._connect()
             connection.execute("BEGIN")
             result = work(SqliteTx(connection))
             connection.execute("ROLLBACK")
@@ -322,11 +315,6 @@ class FileReaders(Readers):
         else:
             self._idle.append(connection)
         return result
-
-    def _open(self) -> sqlite3.Connection:
-        connection = self._connect()
-        connection.execute("PRAGMA query_only = ON")
-        return connection
 
     def close(self) -> None:
         """Close what is idle, too; a read that runs closes its own."""
@@ -346,7 +334,7 @@ class MemoryReaders(Readers):
     async def read(self, work: Callable[[Tx], T]) -> T:
         return await self._writer.run_outside(partial(_read_only, work=work))
 
-    async def _held(self) -> sqlite3.Connection:
+    async def held(self) -> sqlite3.Connection:
         return await self._writer.run_outside(lambda _: self._copy())
 
 

@@ -19,7 +19,16 @@ import anyio.to_thread
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreCorrupt, StoreError, StoreReadOnly
 from mnemo.protocols import Clock
-from mnemo.store.engine import Engine, GroupWriter, Snapshot, Unit, closed_on_error, refuse
+from mnemo.store.engine import (
+    Engine,
+    GroupWriter,
+    Snapshot,
+    Unit,
+    closed_on_error,
+    connected,
+    refuse,
+    swept,
+)
 from mnemo.store.rows import digests
 from mnemo.store.schema import VERSION
 from mnemo.store.sqlite.connection import (
@@ -46,10 +55,6 @@ T = TypeVar("T")
 
 # Files up to this size are read whole at open (some 100 ms); ``check`` does it for any size.
 _CHECKED_AT_OPEN_BYTES = 64 * 1024 * 1024
-
-_SWEEPS = 5
-"""Tries to remove files while other processes write some."""
-_BETWEEN_SWEEPS_S = 0.05
 
 
 class SqliteEngine(Engine):
@@ -78,7 +83,7 @@ class SqliteEngine(Engine):
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
         readers = self._readers()
-        async with readers.held() as connection:
+        async with connected(readers.held) as connection:
             yield Snapshot(SqliteTx(connection), translated, readers.limiter)
 
     @asynccontextmanager
@@ -149,20 +154,16 @@ class SqliteEngine(Engine):
             await writing.aclose()
 
     async def backup(self, path: Path) -> None:
-        async with self._readers().held() as connection:
+        async with connected(self._readers().held) as connection:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(copied, connection, path)
 
     async def unswept(self) -> tuple[str, ...]:
         """This machine, if copies of segments beside the file could not be removed."""
-        if (sweep := self.sweep) is None:
+        # Readers are closed first, and those for reading alone have no writer.
+        read = self.reading if self._writing is None else self._writing.run
+        if self.sweep is None or await swept(self.sweep, partial(read, digests)):
             return ()
-        for tried in range(_SWEEPS):
-            await anyio.sleep(_BETWEEN_SWEEPS_S * tried)
-            # Readers are closed first, and those for reading alone have no writer.
-            read = self.reading if self._writing is None else self._writing.run
-            if await anyio.to_thread.run_sync(sweep, await read(digests)):
-                return ()
         return (gethostname(),)
 
     async def scrub(self, *, at_once: bool = False) -> bool:

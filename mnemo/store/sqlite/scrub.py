@@ -113,7 +113,7 @@ class Scrubber:
             await writer.run(merge_words)
             if not await _log_is_cut(writer):
                 return False
-            await writer.run_outside(_rewrite)
+            await writer.run_outside(lambda tx: tx.run("VACUUM").rowcount)
             if not await _log_is_cut(writer):
                 return False
         if not left:
@@ -165,7 +165,3 @@ def _truncate_log(tx: Tx) -> bool:
     finally:
         tx.run(f"PRAGMA busy_timeout = {patience}")
     return not busy
-
-
-def _rewrite(tx: Tx) -> None:
-    tx.run("VACUUM")
