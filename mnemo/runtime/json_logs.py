@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import queue
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
 from pathlib import Path
 from typing import Any
+
+if sys.platform != "win32":
+    import fcntl
 
 MOST_QUEUED = 10_000
 """Lines that wait to be written, at most; of further ones the number is told (S)."""
@@ -31,6 +36,32 @@ class JsonLine(logging.Formatter):
         if record.exc_info:
             told["trace"] = self.formatException(record.exc_info)
         return json.dumps(told, default=str)
+
+
+class _Rotated(RotatingFileHandler):
+    """A file that is rotated, of whole lines, whichever processes write it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write *record*, alone among them, into the file that has the name now."""
+        with _alone(Path(self.baseFilename).parent):
+            super().emit(record)
+            if self.stream is not None:
+                self.stream.close()
+                self.stream = None
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """No other process writes a log of *folder* meanwhile."""
+    if sys.platform == "win32":
+        yield
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
 
 
 class _Queued(QueueHandler):
@@ -61,7 +92,7 @@ def written(level: str, files: Mapping[str, Path]) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(_handled("mnemo", level.upper(), logging.StreamHandler()))
         for name, path in files.items():
-            file = RotatingFileHandler(
+            file = _Rotated(
                 path, maxBytes=ROTATED_BYTES, backupCount=ROTATED_FILES, encoding="ascii"
             )
             stack.enter_context(_handled(name, "INFO", file))

@@ -2,6 +2,11 @@
 
 import json
 import logging
+import subprocess
+import sys
+
+import pytest
+from helpers import child_environment
 
 from mnemo.runtime import json_logs
 
@@ -31,3 +36,28 @@ def test_a_file_is_rotated(tmp_path, monkeypatch):
     assert [file.name for file in files] == ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"]
     assert all(file.stat().st_size <= 500 for file in files)
     assert json.loads(files[0].read_text().splitlines()[-1])["thread_id"] == "t49"
+
+
+WRITE = """
+import logging, sys
+from pathlib import Path
+from mnemo.runtime import json_logs
+json_logs.ROTATED_BYTES, json_logs.ROTATED_FILES = 20_000, 100
+with json_logs.written("error", {"mnemo.audit": Path(sys.argv[1])}):
+    for number in range(300):
+        logging.getLogger("mnemo.audit").info({"who": sys.argv[2], "n": number, "ids": ["x" * 500]})
+"""
+
+
+@pytest.mark.slow
+def test_a_file_that_processes_write_has_whole_lines_through_rotations(tmp_path):
+    """Each line of each is there once, in the order in which its process wrote it."""
+    path = tmp_path / "audit.jsonl"
+    command = [sys.executable, "-c", WRITE, str(path)]
+    writers = [subprocess.Popen([*command, who], env=child_environment()) for who in "abc"]
+    assert [one.wait() for one in writers] == [0, 0, 0]
+    files = sorted(tmp_path.iterdir(), key=lambda file: -int(file.suffix[1:].replace("jsonl", "0")))
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    for who in "abc":
+        assert [line["n"] for line in lines if line["who"] == who] == [*range(300)]
+    assert len(files) > 10
