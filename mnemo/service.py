@@ -9,7 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import warnings
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from fnmatch import fnmatchcase
 from functools import partial
@@ -435,6 +443,7 @@ class Mnemo:
         *,
         kinds: Sequence[JobKind] | None = None,
         on_look: Callable[[WorkerStatistics], Any] | None = None,
+        release: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         """
         Work off the jobs of all stored repositories, until it is cancelled.
@@ -450,6 +459,8 @@ class Mnemo:
             kinds: Of jobs; ``None``: all.
             on_look: Called after each look for jobs, every ``config.jobs.poll_s`` seconds;
                 what it raises is logged.
+            release: Called with the id of each repository that was opened here and has no more
+                jobs, in place of ``close_repo``: where others use it, too, they know when.
 
         Raises:
             ValueError: *repos* is blank, or there is no such kind of job.
@@ -466,7 +477,7 @@ class Mnemo:
             slots=self._slots,
             poller=self._poller,
             open_repo=self._opened_for_work,
-            close_repo=self.close_repo,
+            close_repo=release or self.close_repo,
         )
         await worker.run(repos, kinds, on_look)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -122,23 +121,36 @@ class Served:
         return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=60, limits=limits)
 
     def cpu_s(self) -> float:
-        """Processor seconds that it has used."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Processor seconds that it has used, with its workers."""
+        return sum(map(cpu_s, (self.pid, *self.workers())))
+
+    def workers(self) -> list[int]:
+        """The processes that it has begun."""
+        return [*map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split())]
+
+
+def cpu_s(pid: int) -> float:
+    """Processor seconds that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @asynccontextmanager
-async def served(folder: Path, texts: Sequence[str]) -> AsyncIterator[Served]:
-    """Fill a store, and serve it."""
+async def served(
+    folder: Path, texts: Sequence[str] = (), *, workers: int = 1
+) -> AsyncIterator[Served]:
+    """Serve a store; fill it first, where there are *texts*."""
     store = folder / "memory.db"
-    await fill(file_store(store), texts, WordLlamaEmbedder())
+    if texts:
+        await fill(file_store(store), texts, WordLlamaEmbedder())
     command = [sys.executable, "-m", "mnemo", "serve", "--store", str(store), "--port", "0"]
+    command += ["--workers", str(workers)]
     async with await anyio.open_process(command, stderr=None) as process:
         try:
             line = await Child(process).line()
             yield Served(process.pid, line.strip())
         finally:
-            process.send_signal(signal.SIGINT)
+            process.terminate()
             with anyio.CancelScope(shield=True):
                 await process.wait()
 
@@ -181,6 +193,71 @@ async def service(
                 Figure(f"{title}: cores of the server", used_s / wall_s, ""),
                 Figure(f"{title}: resident", kit.resident_bytes(server.pid) / 2**20, "MB"),
             ]
+    return figures
+
+
+async def serve_workers(
+    folder: Path, *, seconds: float, nodes: int, clients: int, remembering: int
+) -> Figures:
+    """
+    Recall through one worker and through two, without extraction and with.
+
+    On a machine that has not two cores for them alone, what two can do follows from the processor
+    time of a recall and from how even the recalls are spread: that of one worker, twice, by that
+    of two, less what the busier one has more.
+    """
+    words, figures = Words(), list[Figure]()
+    texts = [words.sentence() for _ in range(nodes // 2)]
+    asked = cycle([{"query": words.question(text)} for text in texts[:1_000]])
+    said = ({"content": text} for text in cycle(texts))
+
+    async def measured(count: int, title: str, writers: int) -> tuple[float, float]:
+        """Milliseconds of the processor per recall, and the part of the busiest worker."""
+        async with served(folder, workers=count) as server, server.http(clients + writers) as http:
+            recalls = 0
+
+            async def recalling(end: float) -> None:
+                nonlocal recalls
+                while perf_counter() < end:
+                    answer = await http.post(f"/v1/recall?repo={REPO}", json=next(asked))
+                    answer.raise_for_status()
+                    recalls += 1
+
+            async def remember(end: float) -> None:
+                while perf_counter() < end:
+                    (await http.post("/v1/remember?repo=w", json=next(said))).raise_for_status()
+                    await anyio.sleep(0.05)
+
+            while f"\nmnemo_workers {count}\n" not in (await http.get("/metrics")).text:  # noqa: ASYNC110
+                await anyio.sleep(0.1)
+            for _ in range(2):  # a first round loads what is loaded once
+                recalls, end, own = 0, perf_counter() + seconds, -cpu_s(os.getpid())
+                used = {pid: -cpu_s(pid) for pid in (server.pid, *server.workers())}
+                async with anyio.create_task_group() as group:
+                    for _ in range(clients):
+                        group.start_soon(recalling, end)
+                    for _ in range(writers):
+                        group.start_soon(remember, end)
+            used = {pid: before + cpu_s(pid) for pid, before in used.items()}
+            own += cpu_s(os.getpid())
+        each_ms, most = 1e3 * sum(used.values()) / recalls, max(used.values()) / sum(used.values())
+        cores = sum(used.values()) / seconds
+        figures.extend(
+            [
+                Figure(f"{title}: answered", recalls / seconds, "/s"),
+                Figure(f"{title}: processor of the service, each", each_ms, "ms"),
+                Figure(f"{title}: cores of the service", cores, ""),
+                Figure(f"{title}: cores of the load", own / seconds, ""),
+                Figure(f"{title}: part of the busiest worker", 100 * most, "%"),
+            ]
+        )
+        return each_ms, most
+
+    await fill(file_store(folder / "memory.db"), texts, WordLlamaEmbedder())
+    for writers, what in ((0, ""), (remembering, " beside extraction")):
+        one_ms, _ = await measured(1, f"one worker{what}", writers)
+        two_ms, most = await measured(2, f"two workers{what}", writers)
+        figures.append(Figure(f"two workers can do{what}", one_ms / two_ms / most, "times"))
     return figures
 
 
@@ -314,6 +391,13 @@ ROWS = {
     "models": Row(models, share=([0.0, 0.05], [0.0, 0.15]), sessions=(200, 4), steps=(20, 5)),
     "service": Row(
         service, seconds=(10.0, 0.5), nodes=(10_000, 200), writers=(200, 4), readers=(16, 2)
+    ),
+    "serve-workers": Row(
+        serve_workers,
+        seconds=(10.0, 1.0),
+        nodes=(10_000, 200),
+        clients=(16, 4),
+        remembering=(2, 1),
     ),
     "inspector": Row(inspector, minutes=(10.0, 0.0), nodes=(10_000, 200), sessions=(50, 3)),
 }

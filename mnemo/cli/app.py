@@ -33,10 +33,15 @@ app = typer.Typer(
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command, of the process by default; what a user can cause is one line on stderr."""
+    """Run one command, of the process by default; its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    return outcome(lambda: _called(arguments))
+
+
+def outcome(act: Callable[[], int | None]) -> int:
+    """The exit code of *act*, or of what it raises, which is one line on stderr."""
     try:
-        code = _called(arguments)
+        code = act() or 0
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except typer.Exit as end:

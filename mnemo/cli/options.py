@@ -30,7 +30,7 @@ _SHARED = {
 """Help of options that several commands have, where a command's docstring says nothing else."""
 _VARIABLES = frozenset(
     {"api_key_env", "audit_log", "embedder", "host", "log_level", "model", "model_url", "port"}
-    | {"store", "token_file"}
+    | {"store", "token_file", "workers"}
 )
 """Options that a variable ``MNEMO_…`` of their name gives, too."""
 _NOT_SHOWN = re.compile(r"^as_|(?<=budget)_tokens$|_ids?$|_$")

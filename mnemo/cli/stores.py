@@ -12,11 +12,13 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -27,6 +29,7 @@ from mnemo.cli.opening import chat_model_of, chosen_embedder, existing, in_servi
 from mnemo.cli.options import KEY
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line
 from mnemo.runtime.json_logs import written
+from mnemo.runtime.processes import orphaned, supervise
 from mnemo.runtime.sockets import address_of, listening, listening_at
 from mnemo.runtime.text import counted
 
@@ -61,6 +64,7 @@ def serve(
     api_key_env: str = KEY,
     log_level: Literal["debug", "info", "warning", "error"] = "warning",
     audit_log: Path | None = None,
+    workers: Annotated[int, {"min": 1}] = 1,
     as_json: bool = False,
 ) -> None:
     """
@@ -80,6 +84,7 @@ def serve(
             OpenAI's protocol; default: each repository's own, or minilm.
         log_level: From which on JSON lines go to stderr; info: one for each request.
         audit_log: A file of JSON lines: each erasure, correction and refused right.
+        workers: Processes that serve the store together; the first of them extracts.
     """
     local = uds is not None or host in ("127.0.0.1", "localhost", "[::1]", "::1")
     if token_file is None and not local:
@@ -91,30 +96,93 @@ def serve(
         raise mnemo.UsageError(
             f"say by which name {host} is called: --allow-host memory.example.org"
         )
-    share_heaps()
-    chat_model = chat_model_of(model_url, model, key_env=api_key_env)
-    own = chosen_embedder(embedder, os.environ.get(api_key_env))
+    if workers > 1 and (store == "memory:" or sys.platform == "win32"):
+        raise mnemo.UsageError("workers share a store on disk or a database, on POSIX systems")
+    models = partial(_models, embedder, model_url, model, api_key_env)
+    models()  # a mistake is told before the address
     _require_extra()
     secret = None if token_file else secrets.token_urlsafe(32)
     with _listening(uds, host, port) as listener:
         _tell(address_of(listener), secret, as_json=as_json)
-        # Only now: importing it takes a second or two, in which requests wait.
-        from mnemo.web import LOOPBACK, token_of
-        from mnemo.web import serve as run_server
+        served = partial(
+            _served,
+            listener,
+            store,
+            token_file or str(secret),
+            models=models,
+            logs=(log_level, {"mnemo.audit": audit_log} if audit_log else {}),
+            hosts=allow_host or (),
+            origins=allow_origin or (),
+        )
+        if workers == 1:
+            served()
+            return
+        with written(log_level, {}), TemporaryDirectory(prefix="mnemo-") as folder:
+            code = supervise(partial(_work, served, Path(folder)), workers)
+    raise typer.Exit(code)
 
-        async def served(memory: mnemo.Mnemo) -> None:
-            _let_requests_go_first()
+
+def _models(embedder: str | None, url: str | None, name: str | None, key_env: str) -> Any:
+    """Those that a service is given."""
+    return {
+        "chat_model": chat_model_of(url, name, key_env=key_env),
+        "embedder": chosen_embedder(embedder, os.environ.get(key_env)),
+    }
+
+
+def _work(served: Callable[..., None], folder: Path, number: int, ready: Callable[[], None]) -> int:
+    """Be the worker of a number; its exit code."""
+    from mnemo.cli.app import outcome
+
+    return outcome(partial(served, place=(folder, number), ready=ready))
+
+
+def _served(
+    listener: socket.socket,
+    store: str,
+    tokens: Path | str,
+    *,
+    models: Callable[[], Any],
+    logs: tuple[str, Mapping[str, Path]],
+    hosts: Sequence[str],
+    origins: Sequence[str],
+    place: tuple[Path, int] | None = None,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve a store on *listener*; *place*: as the worker of a number, with the others' folder."""
+    share_heaps()
+    # Only now: importing it takes a second or two, in which requests wait.
+    from mnemo.web import LOOPBACK, Worker, token_of
+    from mnemo.web import serve as run_server
+
+    known: Any = tokens
+    if isinstance(tokens, str):
+        known = [token_of(tokens, "local", model_tokens_per_day=LOCAL_MODEL_TOKENS)]
+
+    async def run(memory: mnemo.Mnemo) -> None:
+        _let_requests_go_first()
+        async with anyio.create_task_group() as group:
+            if place is not None:
+                group.start_soon(_end_with_parent, group.cancel_scope)
             await run_server(
                 memory,
-                tokens=token_file
-                or [token_of(secret or "", "local", model_tokens_per_day=LOCAL_MODEL_TOKENS)],
+                tokens=known,
                 listener=listener,
-                hosts=(*LOOPBACK, *(allow_host or ())),
-                origins=allow_origin or (),
+                hosts=(*LOOPBACK, *hosts),
+                origins=origins,
+                worker=Worker(*place) if place else None,
+                ready=lambda _: ready(),
             )
+            group.cancel_scope.cancel()
 
-        with written(log_level, {"mnemo.audit": audit_log} if audit_log else {}):
-            in_service(store, served, embedder=own, chat_model=chat_model)
+    with written(*logs):
+        in_service(store, run, workers=0 if place and place[1] else None, **models())
+
+
+async def _end_with_parent(scope: anyio.CancelScope) -> None:
+    """Cancel *scope* when the process has ended that began this worker."""
+    await orphaned()
+    scope.cancel()
 
 
 @contextmanager

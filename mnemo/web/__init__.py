@@ -4,6 +4,7 @@ try:
     from mnemo.web.access import Token, new_token, read_tokens, token_of
     from mnemo.web.app import web_app
     from mnemo.web.gate import LOOPBACK
+    from mnemo.web.peers import Worker
     from mnemo.web.serving import Limits, serve
 except ModuleNotFoundError as error:
     extra = ("fastapi", "httptools", "sse_starlette", "starlette", "uvicorn")
@@ -15,6 +16,7 @@ __all__ = [
     "LOOPBACK",
     "Limits",
     "Token",
+    "Worker",
     "new_token",
     "read_tokens",
     "serve",

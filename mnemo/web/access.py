@@ -386,6 +386,10 @@ class OpenRepositories:
         self._left.set()
         self._left = anyio.Event()
 
+    async def adopt(self, repo_id: str) -> None:
+        """Take over one that was opened for its jobs and has none left: others may use it."""
+        self._users.setdefault(repo_id, "")
+
     def _use(self, token: Token, repo_id: str) -> None:
         self._users.pop(repo_id, None)
         self._users[repo_id] = token.name

@@ -7,6 +7,7 @@ import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -24,7 +25,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mnemo import Mnemo, Repository, __version__
+from mnemo import Mnemo, Repository, SessionBusy, __version__
 from mnemo.exchange import adapter
 from mnemo.runtime.board import Board
 from mnemo.web import curves
@@ -44,6 +45,7 @@ from mnemo.web.gate import LOOPBACK, Gate, is_guarded
 from mnemo.web.live import Live
 from mnemo.web.logs import audit_tool
 from mnemo.web.metrics import Metrics
+from mnemo.web.peers import Peers, Worker, held_elsewhere
 from mnemo.web.problems import Problem, add_handlers
 from mnemo.web.routes import ROUTERS
 
@@ -203,7 +205,7 @@ def web_app(
     hosts: Sequence[str] = LOOPBACK,
     origins: Sequence[str] = (),
     repositories: OpenRepositories | None = None,
-    board: Board | None = None,
+    worker: Worker | None = None,
 ) -> Gate:
     """
     Make the ASGI application that serves *memory*; its lifespan runs what feeds live streams.
@@ -216,10 +218,10 @@ def web_app(
         hosts: Names that a request may call the service by, without port; ``*`` is any.
         origins: Further origins (``https://example.org``) whose pages may call it (CORS).
         repositories: Bounds how many are open; default: 1,000, of one token 750.
-        board: Where rates, what tokens have used, metrics and curves are counted, which workers of
-            a service share; default: of this application alone.
+        worker: Which it is of the processes that serve the store, and share rates, what tokens
+            have used, metrics, curves and sessions; default: it is alone.
     """
-    board = board or Board()
+    board = Board(worker.board if worker else None)
     app = Application(
         title="mnemo",
         version=__version__,
@@ -234,6 +236,8 @@ def web_app(
     )
     app.state.memory = memory
     app.state.board = board
+    app.state.peers = Peers(worker)
+    app.state.extracts = worker is not None and not worker.number
     app.state.live = Live(memory)
     app.state.metrics = Metrics(board)
     app.state.tokens = Tokens(tokens, board=board)
@@ -242,6 +246,7 @@ def web_app(
     routers = (*ROUTERS, curves.router)
     routes = [route for router in routers for route in router.routes]
     add_handlers(app, _methods(routes))
+    app.add_exception_handler(SessionBusy, held_elsewhere)
     app.add_middleware(Visits, repositories=app.state.repositories)
     app.add_middleware(GZipMiddleware, minimum_size=GZIPPED_BYTES, compresslevel=GZIP_LEVEL)
     app.router.routes.append(ShortRoute(routes, app.router))
@@ -284,8 +289,11 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
         group.start_soon(app.state.metrics.watch, app.state.memory)
         group.start_soon(app.state.curves.run)
         group.start_soon(app.state.tokens.watch)
+        if app.state.extracts:
+            group.start_soon(partial(app.state.memory.work, release=app.state.repositories.adopt))
         yield
         group.cancel_scope.cancel()
+    await app.state.peers.aclose()
 
 
 def _build_routes(app: FastAPI) -> None:

@@ -21,6 +21,7 @@ from mnemo.runtime.clock import Bucket, SystemClock
 from mnemo.web.access import Tokens, taken
 from mnemo.web.logs import REQUEST, Request
 from mnemo.web.metrics import Metrics
+from mnemo.web.peers import INSIDE, Peers
 from mnemo.web.problems import problem
 
 MOST_PER_TURN = 8
@@ -140,6 +141,7 @@ class Gate:
         self._waiting = 0
         self._turnstile = Turnstile()
         self._metrics: Metrics = app.state.metrics
+        self._peers: Peers = app.state.peers
         self._behind: ASGIApp = self._admit
         if origins:  # outside of what refuses: a page can read why it was refused, too
             self._behind = CORSMiddleware(
@@ -161,6 +163,8 @@ class Gate:
         root = scope.get("root_path", "")
         if root and scope["path"].startswith(root):  # mounted: paths are told apart from here on
             scope = {**scope, "path": scope["path"].removeprefix(root) or "/", "root_path": ""}
+        if self._peers.is_inside(scope):
+            scope[INSIDE] = True
         link = scope.get(LINK)
         with anyio.CancelScope() as work:
             if link is not None:
@@ -168,7 +172,9 @@ class Gate:
             await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request()
+        request, is_inside = Request(), INSIDE in scope
+        if is_inside:
+            request.id = Headers(scope=scope).get("x-request-id", request.id)
         REQUEST.set(request)
         try:
             with request.phase("turn"):
@@ -177,7 +183,8 @@ class Gate:
             behind = self._foreign(Headers(scope=scope)) or self._behind
             await behind(scope, receive, answer)
         finally:
-            request.told(scope)
+            if not is_inside:  # it is told where it came in, and counted there
+                request.told(scope)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -186,6 +193,9 @@ class Gate:
             refusal = await self._unauthorized(scope, headers)
         if refusal is not None:
             await refusal(scope, receive, send)
+            return
+        if INSIDE in scope:
+            await self.app(scope, _bounded(receive), send)
             return
         with self._metrics.timed(scope, send) as counted:
             await self.app(scope, _bounded(receive), counted)
@@ -215,7 +225,7 @@ class Gate:
             return problem(
                 401, "token_expired", f"this token ended at {token.expires}", headers=ASK
             )
-        wait_s = use.taken(now.timestamp())
+        wait_s = 0.0 if INSIDE in scope else use.taken(now.timestamp())
         if wait_s:
             return _too_many("rate_limited", "this token's rate is used up", wait_s)
         scope.setdefault("state", {})["token"] = token

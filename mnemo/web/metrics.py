@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import accumulate
+from itertools import accumulate, chain
 from math import isfinite
 
 import anyio
@@ -32,11 +32,12 @@ STREAMS = ("/v1/events", "/mcp")
 MOST_READ = 100
 """Repositories whose levels are read anew for one answer, at most (S)."""
 LEVELS = {
-    "open_repositories": "Repositories that are open in this process.",
+    "workers": "Processes of the service that answer.",
+    "open_repositories": "Repositories that are open.",
     "nodes": "Stored nodes.",
     "messages": "Stored messages.",
     "steps": "Stored steps.",
-    "open_sessions": "Sessions that are open in this process.",
+    "open_sessions": "Sessions that are open.",
     "append_backlog": "Steps that wait for annotation.",
     "jobs_waiting": "Threads that wait for extraction.",
     "jobs_running": "Threads that are being extracted.",
@@ -59,6 +60,10 @@ FAMILIES: dict[str, tuple[str, Sequence[float]]] = {
 }
 """Counters, and histograms with the upper ends of their classes."""
 WITHOUT_LABELS = [*FAMILIES][2:]
+
+
+OF_PROCESS = ("open_sessions", "append_backlog", "index_bytes")
+"""Levels that each process has of its own of a repository; the others are of the store."""
 
 
 class Metrics:
@@ -136,9 +141,11 @@ class Metrics:
             if route not in STREAMS:
                 self._observe("mnemo_http_request_seconds", elapsed() - begun, route=route)
 
-    async def totals(self, memory: Mnemo, permits: Callable[[str], bool]) -> Counter[str]:
+    async def levels(
+        self, memory: Mnemo, permits: Callable[[str], bool]
+    ) -> dict[str, dict[str, int]]:
         """
-        The levels of the open repositories that *permits* takes, added up.
+        The levels of each open repository that *permits* takes, by id.
 
         Of more than ``MOST_READ``, those that were read longest ago are read, the others stand as
         they were then. *Cancellation*: safe.
@@ -150,12 +157,7 @@ class Metrics:
         for id in sorted(permitted, key=ages.__getitem__)[:MOST_READ]:
             with suppress(NotFound):  # closed since
                 self._levels[id] = (elapsed(), levels_of(await memory.repo(id).statistics()))
-        total = Counter(open_repositories=len(permitted))
-        for id in permitted:
-            total.update(self._levels[id][1] if id in self._levels else {})
-        owed = (levels for id, levels in (await memory.backlog()).items() if permits(id))
-        # Of those that are not open, too.
-        return Counter({**total, **_backlog(sum(owed, JobLevels()))})
+        return {id: self._levels[id][1] if id in self._levels else {} for id in permitted}
 
     def text(
         self, levels: Mapping[str, int], used: Mapping[str, float] | None = None, **labels: str
@@ -224,6 +226,30 @@ def _backlog(jobs: JobLevels) -> Counter[str]:
         messages_waiting=jobs.messages,
         oldest_waiting_seconds=max(0, round(age_s)),
     )
+
+
+def together(
+    found: Iterable[Mapping[str, Mapping[str, int]]],
+) -> dict[str, Counter[str]]:
+    """Levels by repository of several processes: what each has is added up, the rest the same."""
+    merged: dict[str, Counter[str]] = {}
+    for id, levels in chain.from_iterable(one.items() for one in found):
+        known = merged.setdefault(id, Counter())
+        for name, count in levels.items():
+            added = known[name] + count
+            known[name] = added if name in OF_PROCESS else max(known[name], count)
+    return merged
+
+
+async def totals(
+    memory: Mnemo, levels: Mapping[str, Mapping[str, int]], permits: Callable[[str], bool]
+) -> Counter[str]:
+    """The *levels* of open repositories added up, and what all that *permits* takes owe."""
+    total = Counter(open_repositories=len(levels))
+    for one in levels.values():
+        total.update(one)
+    owed = (found for id, found in (await memory.backlog()).items() if permits(id))
+    return Counter({**total, **_backlog(sum(owed, JobLevels()))})
 
 
 def levels_of(found: RepositoryStatistics) -> dict[str, int]:

@@ -94,13 +94,14 @@ def add_handlers(app: FastAPI, methods: Mapping[str, Collection[str]]) -> None:
     """Have errors answered by problem documents; a 405 tells the *methods* of its path."""
     app.state.methods = methods
     for kind in (mnemo.MnemoError, ValueError, TimeoutError):
-        app.add_exception_handler(kind, _refused)
+        app.add_exception_handler(kind, refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _failed)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def refused(request: Request, error: Exception) -> Response:
+    """The problem document of an error of mnemo, or of a wrong value."""
     status = next(code for kind, code in STATUS if isinstance(error, kind))
     if status == 500:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,11 +21,12 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from mnemo import Mnemo
-from mnemo.runtime.sockets import address_of, listening
+from mnemo.runtime.sockets import BACKLOG, address_of, listening, listening_at
 from mnemo.web.access import Token
 from mnemo.web.app import web_app
 from mnemo.web.gate import ADDED_IN_PRIVATE, HEAD_BYTES, LINK, LOOPBACK, too_long_a_head
 from mnemo.web.live import Live
+from mnemo.web.peers import Worker
 from mnemo.web.problems import problem
 
 MOST_DISCARDED = 16 * HEAD_BYTES
@@ -259,6 +261,7 @@ async def serve(
     hosts: Sequence[str] = LOOPBACK,
     origins: Sequence[str] = (),
     limits: Limits | None = None,
+    worker: Worker | None = None,
     ready: Callable[[str], object] = lambda url: None,
 ) -> None:
     """
@@ -268,13 +271,14 @@ async def serve(
         host, port: Where to listen; port 0 is a free one.
         listener: Listens already, in place of *host* and *port*; it is closed at the end.
         hosts, origins: As of ``web_app``.
-        limits: Of connections and of the heads of requests.
+        limits: Of connections and of the heads of requests, in this process.
+        worker: As of ``web_app``.
         ready: Called with the URL once connections are accepted.
 
     Raises:
         ConfigError: The address cannot be listened on.
     """
-    gate = web_app(memory, tokens=tokens, hosts=hosts, origins=origins)
+    gate = web_app(memory, tokens=tokens, hosts=hosts, origins=origins, worker=worker)
     link = partial(Link, limits=limits or Limits(), idle={})
     config = uvicorn.Config(
         gate,
@@ -287,10 +291,14 @@ async def serve(
         ws="none",
         timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=GRACE_S,
+        # So many are accepted at once: what comes together is for all workers.
+        backlog=BACKLOG if worker is None else 1,
     )
-    with listener or listening(host, port) as bound:
+    with ExitStack() as stack:
+        bound = stack.enter_context(listener or listening(host, port))
+        beside = [stack.enter_context(listening_at(worker.socket))] if worker else []
         ready(address_of(bound))
-        await _Server(config, gate.app.state.live).run_until_stopped(bound)
+        await _Server(config, gate.app.state.live).run_until_stopped([bound, *beside])
 
 
 class _Server(uvicorn.Server):
@@ -300,13 +308,19 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._live = live
 
-    async def run_until_stopped(self, listener: socket.socket) -> None:
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept; whatever is accepted at once, as many may wait as before."""
+        await super().startup(sockets)
+        for one in sockets or ():
+            one.listen(BACKLOG)
+
+    async def run_until_stopped(self, listeners: list[socket.socket]) -> None:
         """Serve until a signal; if the call is cancelled, stop as after one, and only then end."""
         ended = anyio.Event()
 
         async def run() -> None:
             with anyio.CancelScope(shield=True):
-                await self.serve(sockets=[listener])
+                await self.serve(sockets=listeners)
             ended.set()
 
         async with anyio.create_task_group() as group:

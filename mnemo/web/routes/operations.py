@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
+from httpx import TransportError
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
 from starlette.exceptions import HTTPException
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from mnemo import RepositoryRecord, __version__
 from mnemo.web.access import Memory_, Rights, Token_, opened
 from mnemo.web.live import Live
-from mnemo.web.metrics import Metrics, levels_of
+from mnemo.web.metrics import Metrics, together, totals
+from mnemo.web.peers import INSIDE
 
 router = APIRouter(tags=["operations"])
 
@@ -100,10 +103,21 @@ async def metrics(
     are those of this repository alone, with its label.
     """
     found: Metrics = request.app.state.metrics
+    if repo is not None and INSIDE not in request.scope:
+        await opened(request, repo, make=False)
+    levels: Mapping[str, Mapping[str, int]] = await found.levels(
+        memory, lambda id: token.permits(id) and repo in (None, id)
+    )
+    if INSIDE in request.scope:
+        return JSONResponse(levels)
+    told = [levels]
+    with suppress(TransportError):  # a worker that has ended has nothing open
+        told += [one.json() async for one in request.app.state.peers.asked(request)]
+    levels = together(told)
     if repo is None:
         used = request.app.state.tokens.last_used(token)
-        text = found.text(await found.totals(memory, token.permits), used)
+        total = await totals(memory, levels, token.permits)
+        text = found.text({"workers": len(told), **total}, used)
     else:
-        levels = levels_of(await (await opened(request, repo, make=False)).statistics())
-        text = found.text(levels, repo=repo)
+        text = found.text(levels.get(repo, {}), repo=repo)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

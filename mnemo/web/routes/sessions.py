@@ -6,13 +6,14 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel
 
 import mnemo
 from mnemo.exchange import NodeShape, StepShape
 from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.web.access import Memory_, Readable, Writable
+from mnemo.web.peers import passed_on
 
 router = APIRouter(prefix="/v1", tags=["session"])
 
@@ -90,8 +91,12 @@ async def status_of(memory: mnemo.Mnemo, repo: mnemo.Repository, session_id: str
 
 
 @router.get("/session", response_model=Status, name="inspection.session")
-async def status(memory: Memory_, repo: Readable, session: SessionId) -> Any:
+async def status(memory: Memory_, repo: Readable, session: SessionId, request: Request) -> Any:
     """Say where a session stands."""
+    if _open_here(memory, repo, session) is None:
+        async for answer in request.app.state.peers.asked(request):
+            if answer.is_success and answer.json()["statistics"]:
+                return passed_on(answer)
     return await status_of(memory, repo, session)
 
 
@@ -126,7 +131,10 @@ async def retry(
 
 
 @router.delete("/session", status_code=204, response_model=None, name="session.aclose")
-async def end(memory: Memory_, repo: Writable, session: SessionId) -> None:
-    """Close the session in this process; what it holds stays resumable."""
+async def end(memory: Memory_, repo: Writable, session: SessionId, request: Request) -> None:
+    """Close the session in this service; what it holds stays resumable."""
     if (opened := _open_here(memory, repo, session)) is not None:
         await opened.aclose()
+        return
+    async for _ in request.app.state.peers.asked(request):
+        pass  # it is open in one of them at most

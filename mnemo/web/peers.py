@@ -1,0 +1,111 @@
+"""The workers of a service: what they share, and how one asks the others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from mnemo.web.logs import REQUEST
+from mnemo.web.problems import problem, refused
+
+INSIDE = "mnemo.inside"
+"""Key of a request's scope: another worker has passed it on."""
+CONNECT_S = 2.0
+"""Seconds that another worker may take to accept a connection (S)."""
+_NOT_PASSED_ON = ("connection", "content-length", "transfer-encoding", "accept-encoding")
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """
+    One of the processes that serve a store together.
+
+    Attributes:
+        folder: Of this user and these processes alone; holds their board and a socket of each.
+        number: From 0; the worker 0 extracts.
+    """
+
+    folder: Path
+    number: int
+
+    @property
+    def board(self) -> Path:
+        """The file of the numbers that they share."""
+        return self.folder / "board"
+
+    @property
+    def socket(self) -> Path:
+        """Where the others ask this one."""
+        return self.folder / f"{self.number}.sock"
+
+
+class Peers:
+    """Passes requests on to the other workers of *worker*, if that is one of several."""
+
+    def __init__(self, worker: Worker | None) -> None:
+        self._worker = worker
+        self._clients: dict[Path, httpx.AsyncClient] = {}
+
+    def is_inside(self, scope: Scope) -> bool:
+        """Whether the request came from another worker."""
+        return self._worker is not None and scope.get("server") == (str(self._worker.socket), None)
+
+    async def asked(self, request: Request) -> AsyncIterator[httpx.Response]:
+        """
+        The answers of the others to *request*, one after the other; of none to what one of them
+        has passed on. One that is not there is left out.
+
+        *Raises* ``httpx.TransportError``: one has died over it. *Cancellation*: as of the request.
+        """
+        if self._worker is None or request.scope.get(INSIDE):
+            return
+        content, known = await request.body(), REQUEST.get()
+        headers = [pair for pair in request.headers.items() if pair[0] not in _NOT_PASSED_ON]
+        headers += [("x-request-id", known.id)] if known else []
+        for path in sorted(self._worker.folder.glob("*.sock")):
+            if path != self._worker.socket:
+                url = request.url.replace(scheme="http", netloc="localhost")
+                asked = self._client(path).build_request(
+                    request.method, str(url), headers=headers, content=content
+                )
+                try:
+                    yield await self._client(path).send(asked)
+                except httpx.ConnectError:
+                    continue
+
+    def _client(self, path: Path) -> httpx.AsyncClient:
+        if path not in self._clients:
+            transport = httpx.AsyncHTTPTransport(uds=str(path), limits=httpx.Limits())
+            timeout = httpx.Timeout(None, connect=CONNECT_S)
+            self._clients[path] = httpx.AsyncClient(transport=transport, timeout=timeout)
+        return self._clients[path]
+
+    async def aclose(self) -> None:
+        """Close the connections to the others. *Cancellation*: safe."""
+        for client in self._clients.values():
+            await client.aclose()
+
+
+def passed_on(answer: httpx.Response) -> Response:
+    """The *answer* of another worker as one of this."""
+    kept = {name: answer.headers[name] for name in ("retry-after",) if name in answer.headers}
+    return Response(answer.content, answer.status_code, kept, answer.headers.get("content-type"))
+
+
+async def held_elsewhere(request: Request, error: Exception) -> Response:
+    """Answer for a session that is open in another process: in another worker, as that does."""
+    if getattr(error, "reason", None) == "owned_elsewhere":
+        try:
+            async for answer in request.app.state.peers.asked(request):
+                if answer.status_code != 409 or answer.json().get("reason") != "owned_elsewhere":
+                    return passed_on(answer)
+        except httpx.TransportError:
+            died = "the worker that has the session open has ended; what it has done is not known"
+            return problem(503, "unreachable", died, error="Unreachable")
+    return await refused(request, error)

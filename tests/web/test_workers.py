@@ -1,0 +1,148 @@
+"""Several workers on one store: each answers for all, sessions and counts included."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from inspector_kit import LIMIT_S
+
+from mnemo import Mnemo
+from mnemo.testing import HashingEmbedder
+from mnemo.web import Token, Worker, serve, token_of
+
+pytestmark = pytest.mark.slow
+ALL = [token_of("s", "all")]
+
+
+@asynccontextmanager
+async def worker(
+    folder: Path, number: int, tokens: list[Token] = ALL
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A worker on the event loop of the test, and a client that calls it alone."""
+    urls, ready = list[str](), anyio.Event()
+
+    def listening(url: str) -> None:
+        urls.append(url)
+        ready.set()
+
+    async def run() -> None:
+        own = Worker(folder, number)
+        await serve(memory, tokens=tokens, ready=listening, worker=own)
+
+    extracting = {} if number == 0 else {"workers": 0}
+    async with (
+        Mnemo(folder / "memory.db", embedder=HashingEmbedder(), **extracting) as memory,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(run)
+        await ready.wait()
+        headers = {"authorization": "Bearer s"}
+        async with httpx.AsyncClient(base_url=urls[0], headers=headers, timeout=LIMIT_S) as client:
+            while (await client.get("/healthz")).status_code != 200:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            yield client
+        group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def two(folder: Path, tokens: list[Token] = ALL) -> AsyncIterator[list[httpx.AsyncClient]]:
+    """Two of them."""
+    async with AsyncExitStack() as stack:
+        made = (worker(folder, number, tokens) for number in range(2))
+        yield [await stack.enter_async_context(one) for one in made]
+
+
+async def level(client, name):
+    """A number of the metrics."""
+    text = (await client.get("/metrics")).text
+    return float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.M)[1])
+
+
+async def test_a_session_is_that_of_the_service_whichever_worker_has_it_open(tmp_path):
+    """Begun in one, it takes steps, tells where it stands, commits and ends through the other."""
+    async with two(tmp_path) as (first, second):
+        for here, there, id in ((first, second, "a"), (second, first, "b")):
+            body, where = {"goal": "tidy", "session_id": id}, {"repo": "r", "session": id}
+            assert (await here.post("/v1/sessions?repo=r", json=body)).is_success
+            for number, client in enumerate((there, here, there)):
+                step = {"observation": f"Lantern {number}.", "action": "wait"}
+                added = await client.post("/v1/session/steps", params=where, json=step)
+                assert added.json()["index"] == number, added.text
+            told = [(await one.get("/v1/session", params=where)).json() for one in (here, there)]
+            assert [one["steps"] for one in told] == [3, 3]
+            assert told[0]["context"] == told[1]["context"] is not None
+            assert (await there.post("/v1/session/resume", params=where)).is_success
+            done = await there.post("/v1/session/close_and_commit", params=where, json={})
+            assert done.json()["status"] == "committed", done.text
+            assert (await there.delete("/v1/session", params=where)).status_code == 204
+            ended = (await here.get("/v1/session", params=where)).json()
+            assert (ended["state"], ended["statistics"]) == ("idle", None)
+            assert (await there.post("/v1/session/resume", params=where)).is_success
+            assert (await here.get("/v1/session", params=where)).json()["statistics"]
+
+
+async def test_a_worker_that_has_a_session_and_cannot_be_asked_is_told_of(tmp_path):
+    """The refusal is that of the store: another process has it."""
+    async with two(tmp_path) as (first, second):
+        body, where = {"goal": "tidy", "session_id": "a"}, {"repo": "r", "session": "a"}
+        assert (await first.post("/v1/sessions?repo=r", json=body)).is_success
+        Worker(tmp_path, 0).socket.unlink()
+        step = {"observation": "A lantern.", "action": "wait"}
+        refused = await second.post("/v1/session/steps", params=where, json=step)
+        assert (refused.status_code, refused.json()["reason"]) == (409, "owned_elsewhere")
+        assert (await level(second, "mnemo_workers")) == 1
+
+
+async def test_the_metrics_of_each_worker_are_those_of_all(tmp_path):
+    """Requests are counted where they came in, stored things once, sessions added up."""
+    async with two(tmp_path) as (first, second):
+        for client in (first, second):
+            text = {"content": "Ada sails."}
+            assert (await client.post("/v1/remember?repo=r", json=text)).is_success
+            body = {"goal": "tidy"}
+            assert (await client.post("/v1/sessions?repo=r", json=body)).is_success
+        session = body | {"session_id": "one"}
+        assert (await first.post("/v1/sessions?repo=r", json=session)).is_success
+        step = {"observation": "A lantern.", "action": "wait"}
+        where = {"repo": "r", "session": "one"}
+        assert (await second.post("/v1/session/steps", params=where, json=step)).is_success
+        for client in (first, second):
+            assert await level(client, "mnemo_workers") == 2
+            assert await level(client, "mnemo_messages") == 2
+            assert await level(client, "mnemo_open_sessions") == 3
+            assert await level(client, "mnemo_open_repositories") == 1
+            for route, count in (("remember", 2), ("sessions", 3), ("session/steps", 1)):
+                name = f'mnemo_http_requests_total{{route="/v1/{route}",status="200"}}'
+                assert await level(client, name) == count
+            one = await client.get("/metrics?repo=r")
+            assert 'mnemo_open_sessions{repo="r"} 3' in one.text.splitlines()
+            assert 'mnemo_jobs_dead{repo="r"} 0' in one.text.splitlines()
+
+
+async def test_what_another_worker_asks_does_not_use_up_the_token_s_rate(tmp_path):
+    """A request that is passed on is taken from the rate once."""
+    tokens = [token_of("s", "slow", rate_per_s=0.5), token_of("a", "all")]
+    async with two(tmp_path, tokens) as (first, second):
+        full = {"authorization": "Bearer a"}
+        body = {"goal": "tidy", "session_id": "a"}
+        assert (await first.post("/v1/sessions?repo=r", json=body, headers=full)).is_success
+        where = {"repo": "r", "session": "a"}
+        assert (await second.get("/v1/session", params=where)).json()["statistics"]
+        assert (await second.get("/v1/session", params=where)).status_code == 429
+
+
+async def test_the_first_worker_extracts_what_the_others_take(tmp_path):
+    """Also of a repository that it has not open, and keeps it open for its requests."""
+    async with two(tmp_path) as (first, second):
+        said = {"content": "Ada Byron lives in Lund.", "wait": True}
+        told = await second.post("/v1/remember?repo=r", json=said)
+        assert told.is_success, told.text
+        for client in (second, first):
+            found = (await client.post("/v1/memories/list?repo=r", json={})).json()
+            assert any("Lund" in one["text"] for one in found["items"]), found
+        await first.post("/v1/recall?repo=r", json={"query": "Where does Ada live?"})
+        assert await level(first, "mnemo_jobs_waiting") == 0
