@@ -132,7 +132,7 @@ async def test_workers_end_with_the_process_that_began_them(tmp_path):
     """Also where it is killed, and could not tell them."""
     with begun(tmp_path, "--uds", "mnemo.sock") as process:
         assert process.stdout is not None
-        assert process.stdout.readline().strip() == "unix:mnemo.sock"
+        assert process.stdout.readline().startswith("unix:mnemo.sock/")
         transport = httpx.AsyncHTTPTransport(uds=str(tmp_path / "mnemo.sock"))
         async with httpx.AsyncClient(
             transport=transport, base_url="http://localhost", timeout=START_S
@@ -208,7 +208,7 @@ class Load:
         texts = [f"Crate {number}x{n} stands in hall {n}." for n in range(EACH)]
         messages = [{"role": "user", "content": text} for text in texts]
         conversation = self.memories[number % CLIENTS].repo(repo_id).conversation("default")
-        await conversation.add_messages(messages)
+        await conversation.append(messages)
         self.acknowledged[repo_id].update(texts)
 
     async def run(self, own: int) -> None:
