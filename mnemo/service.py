@@ -9,15 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import warnings
-from collections.abc import (
-    AsyncIterable,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from fnmatch import fnmatchcase
 from functools import partial
@@ -443,7 +435,7 @@ class Mnemo:
         *,
         kinds: Sequence[JobKind] | None = None,
         on_look: Callable[[WorkerStatistics], Any] | None = None,
-        release: Callable[[str], Awaitable[None]] | None = None,
+        release: Callable[[str], Any] | None = None,
     ) -> None:
         """
         Work off the jobs of all stored repositories, until it is cancelled.
@@ -459,7 +451,7 @@ class Mnemo:
             kinds: Of jobs; ``None``: all.
             on_look: Called after each look for jobs, every ``config.jobs.poll_s`` seconds;
                 what it raises is logged.
-            release: Called with the id of each repository that was opened here and has no more
+            release: Awaited with the id of each repository that was opened here and has no more
                 jobs, in place of ``close_repo``: where others use it, too, they know when.
 
         Raises:
@@ -471,15 +463,14 @@ class Mnemo:
 
         self._usable()
         assert self._poller is not None
-        worker = Worker(
+        await Worker(
             clock=self._clock,
             poll_s=self._config.jobs.poll_s,
             slots=self._slots,
             poller=self._poller,
             open_repo=self._opened_for_work,
             close_repo=release or self.close_repo,
-        )
-        await worker.run(repos, kinds, on_look)
+        ).run(repos, kinds, on_look)
 
     async def _opened_for_work(self, repo_id: str) -> bool:
         """Open a repository for its jobs; False: it is open, and works them off."""

@@ -146,3 +146,26 @@ async def test_the_first_worker_extracts_what_the_others_take(tmp_path):
             assert any("Lund" in one["text"] for one in found["items"]), found
         await first.post("/v1/recall?repo=r", json={"query": "Where does Ada live?"})
         assert await level(first, "mnemo_jobs_waiting") == 0
+
+
+async def test_a_worker_that_dies_over_a_request_leaves_its_outcome_open(tmp_path):
+    """The client learns what it would of a connection that fails: it is not known."""
+    async with two(tmp_path) as (first, second):
+        body, where = {"goal": "tidy", "session_id": "a"}, {"repo": "r", "session": "a"}
+        assert (await first.post("/v1/sessions?repo=r", json=body)).is_success
+        path = Worker(tmp_path, 0).socket
+        path.unlink()
+
+        async def die(stream: anyio.abc.SocketStream) -> None:
+            await stream.receive()
+            await stream.aclose()
+
+        async with (
+            await anyio.create_unix_listener(path) as dying,
+            anyio.create_task_group() as group,
+        ):
+            group.start_soon(dying.serve, die)
+            step = {"observation": "A lantern.", "action": "wait"}
+            answer = await second.post("/v1/session/steps", params=where, json=step)
+            group.cancel_scope.cancel()
+        assert (answer.status_code, answer.json()["error"]) == (503, "Unreachable")
