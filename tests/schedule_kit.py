@@ -1,14 +1,24 @@
 """Acts in any order that change what a repository holds."""
 
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from segments_kit import WORDS, collect, index_of, learn, tell
 
 from mnemo import Feed, MnemoError
+from mnemo.index.stored import StoredSegments
 
 COUNTS = st.integers(0, 9)
+GOING = {
+    **dict.fromkeys(("purge", "withdraw", "expire", "forget message"), "t"),
+    **dict.fromkeys(("forget session", "forget memory"), ""),
+    "delete": "semantic",
+    "reword": "moss",
+}
+"""What may happen while segments are made, with what it takes."""
 ACTS = st.lists(
     st.one_of(
         st.tuples(st.just("tell"), st.integers(1, 9), st.sampled_from("tu")),
@@ -20,6 +30,7 @@ ACTS = st.lists(
         st.tuples(st.just("reword"), COUNTS, st.sampled_from(WORDS)),
         st.tuples(st.just("seal"), st.just(0), st.just("")),
         st.tuples(st.just("seal"), st.just(0), st.just("")),
+        st.tuples(st.just("seal beside"), COUNTS, st.sampled_from([*GOING])),
         st.tuples(st.just("unite"), st.just(0), st.just("")),
         st.tuples(st.just("purge"), st.just(0), st.sampled_from("tu")),
         st.tuples(st.just("withdraw"), COUNTS, st.sampled_from("tu")),
@@ -32,6 +43,21 @@ ACTS = st.lists(
     ),
     max_size=14,
 )
+
+
+@contextmanager
+def happening(act: Callable[[], Awaitable[None]], times: int = 1) -> Iterator[None]:
+    """Within this block something happens after a segment was made, and before it is put."""
+    put, left = StoredSegments.put, iter(range(times))
+
+    async def late(*args: Any, **named: Any) -> bool:
+        if next(left, None) is not None:
+            await act()
+        return await put(*args, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StoredSegments, "put", late)
+        yield
 
 
 class Schedule:
@@ -71,6 +97,9 @@ class Schedule:
                 await repo.update_memory(id, f"Ana has {number} {word}")
             case "seal":
                 await self.index.run()
+            case "seal beside":
+                with happening(lambda: self.begin(word, number, GOING[word])):
+                    await self.index.run()
             case "unite":
                 await repo.consolidate()
             case "purge":

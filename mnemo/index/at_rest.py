@@ -21,6 +21,7 @@ from mnemo.index.erased import ALONE, without
 from mnemo.index.held import Held
 from mnemo.index.large import CLAIMS, EXACT, LARGE, Segment
 from mnemo.index.owed import Debt
+from mnemo.index.segment_rows import Kept
 from mnemo.index.segments import (
     MOST_DOCUMENTS,
     NAMED,
@@ -34,7 +35,6 @@ from mnemo.index.segments import (
     packed,
     unpacked,
 )
-from mnemo.index.stored import Kept
 from mnemo.runtime.clock import Breather, breathed
 from mnemo.values.feed import FeedCursor
 from mnemo.values.graph import Intent, Node, Vector

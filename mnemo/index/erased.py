@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.index.batches import those
-from mnemo.index.segments import Batch, Batches, Chain, Head, digest_of, packed, unpacked
-from mnemo.index.stored import DROP_FROM, bytes_of, marks_of, names_in, put_segment
+from mnemo.index.segment_rows import DROP_FROM, LEFT, Row, bytes_of, marks_of, put_segment
+from mnemo.index.segments import Batch, Batches, Chain, Head, packed, unpacked
+from mnemo.log.feed import removals_behind
 from mnemo.store.rows import UNDECODABLE, listed, repo_row
 from mnemo.store.tx import Tx
 from mnemo.values.codec import decode_object
@@ -138,6 +139,43 @@ def leave_put_off(tx: Tx, repo_id: str) -> None:
     leave_segments(tx, repo_row(tx, repo_id)[0], ())
 
 
+def left_since(tx: Tx, head: Head) -> set[str] | None:
+    """
+    The ids that have left all segments since the one of *head* was made; ``None``: some are logged
+    no more.
+    """
+    (until,) = tx.run(LEFT, {"repo": head.repo}).fetchone()
+    gone, missed = removals_behind(tx, head.repo, head.until.removal)
+    return None if missed else {id for number, id in gone if number <= until}
+
+
+def without_left(tx: Tx, row: Row, ids: set[str]) -> Row | None:
+    """
+    A segment that is about to be the last of its chain without *ids*, which have left the others.
+    ``None``: nothing stays, or it is to be made anew.
+    """
+    head, is_large = row.head, row.digest is not None
+    leaving = _Leaving(tx, head.repo, ids)
+    wanted = leaving.wanted(head.chain, head.until) if ids else ids
+    if not _may_name(row.named, marks_of(wanted)):
+        return row
+    try:
+        left = leaving.left_of(head, unpacked(row.segment)[1], wanted, is_large)
+    except ValueError as error:
+        log.info("a part of the index is to be made anew: %s", error)
+        return None
+    return _rewritten(head, left, is_large)
+
+
+def _rewritten(head: Head, left: Batches, is_large: bool) -> Row | None:
+    """A segment of what is left, if anything is."""
+    if not any(len(batch) or batch.repeats for batch in left.values()):
+        return None
+    head = replace(head, documents=sum(map(len, left.values())))
+    segment = packed(head, left, findable=is_large)
+    return Row.of(head, segment, is_large=is_large, batches=left)
+
+
 def _have_steps(tx: Tx, repo: int, ids: Iterable[str], after: int) -> bool:
     """Whether steps behind *after* repeat one of these messages, which would take its place."""
     numbers = listed(no for id in ids if (no := document_number(id)) is not None)
@@ -152,7 +190,7 @@ class _Leaving:
         self._ids, self._left = ids, MOST_REWRITTEN
 
     def leave(self, chain: Chain, rows: Sequence[Sequence[Any]]) -> None:
-        wanted = self._wanted(chain, rows)
+        wanted = self.wanted(chain, _end(rows[-1][2]))
         marks = marks_of(wanted)
         begin: FeedCursor | None = None
         for no, documents, _, named, digest in rows:
@@ -163,7 +201,7 @@ class _Leaving:
                 if self._left < 0:
                     raise ValueError("too much of it is erased at once")
                 head, batches = unpacked(bytes_of(self._tx, self._repo, chain, no))
-                left = self._left_of(head, batches, wanted, digest is not None)
+                left = self.left_of(head, batches, wanted, digest is not None)
             except UNDECODABLE as error:
                 log.info("a part of the index is to be made anew: %s", error)
                 self._tx.run(DROP_FROM, (self._repo, chain, no))
@@ -172,25 +210,22 @@ class _Leaving:
                 continue
             self._tx.run(_DROP, (self._repo, chain, no))
             begin = begin or head.after
-            if any(len(batch) or batch.repeats for batch in left.values()):
-                documents = sum(map(len, left.values()))
-                head, begin = replace(head, after=begin, documents=documents), None
-                large = digest is not None
-                segment = packed(head, left, findable=large)
-                digest = digest_of(segment) if large else None
-                put_segment(self._tx, self._repo, no, head, segment, names_in(left), digest)
+            row = _rewritten(replace(head, after=begin), left, digest is not None)
+            if row is not None:
+                put_segment(self._tx, no, row)
+                begin = None
 
-    def _wanted(self, chain: Chain, rows: Sequence[Sequence[Any]]) -> set[str]:
-        """Ids of which something may have to go."""
+    def wanted(self, chain: Chain, end: FeedCursor) -> set[str]:
+        """Ids of which something may have to go from a chain up to *end*."""
         if chain == "steps":
             return self._ids
-        changed = self._tx.run(_CHANGED, (self._repo, _end(rows[-1][2]).revision)).fetchall()
+        changed = self._tx.run(_CHANGED, (self._repo, end.revision)).fetchall()
         repeated = self._tx.run(_REPEATED, (self._repo, listed(self._ids))).fetchall()
         return self._ids.union(
             (id for (id,) in changed), (message_document(no) for (no,) in repeated)
         )
 
-    def _left_of(self, head: Head, batches: Batches, wanted: set[str], large: bool) -> Batches:
+    def left_of(self, head: Head, batches: Batches, wanted: set[str], large: bool) -> Batches:
         """*batches* without what leaves. *Raises* ``ValueError``: they are to be made anew."""
         if head.chain == "steps":
             steps = batches["steps"]

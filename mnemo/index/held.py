@@ -10,8 +10,8 @@ from mnemo.index.columns import OBJECT
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.erased import MOST_WAITING
 from mnemo.index.large import Segment
+from mnemo.index.segment_rows import Kept
 from mnemo.index.segments import CHAINS, SEALED_FROM, Chain, Repeats, hashes
-from mnemo.index.stored import Kept
 from mnemo.protocols import FeedCursor
 from mnemo.runtime.clock import Breather
 from mnemo.values.changeset import Revision

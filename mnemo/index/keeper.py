@@ -12,8 +12,9 @@ from mnemo.errors import StoreError
 from mnemo.index import at_rest
 from mnemo.index.held import Held
 from mnemo.index.large import LARGE_FROM, Segment, without_replaced
+from mnemo.index.segment_rows import Kept
 from mnemo.index.segments import CHAINS, Chain, reading, unpacked
-from mnemo.index.stored import Kept, StoredSegments
+from mnemo.index.stored import StoredSegments
 from mnemo.runtime.tasks import Places, Threads, from_thread
 from mnemo.runtime.traffic import traffic
 from mnemo.values.feed import FeedCursor

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import anyio
@@ -12,8 +13,17 @@ import numpy as np
 import pytest
 from helpers import examples
 from hypothesis import HealthCheck, example, given, settings
-from schedule_kit import ACTS, Schedule
-from segments_kit import collect, few, holding, index_of, message, opened, segments_in, tell
+from schedule_kit import ACTS, Schedule, happening
+from segments_kit import (
+    collect,
+    few,
+    holding,
+    index_of,
+    message,
+    opened,
+    segments_in,
+    tell,
+)
 
 from mnemo import StoreError
 from mnemo.index import at_rest, erased, keeper, segments, stored
@@ -263,6 +273,34 @@ async def test_who_seals_does_not_go_on_with_what_was_replaced(place, monkeypatc
         assert not holding(place, b"quagga")
         await same_as_in_memory(index, memory)
         await same_as_in_memory(index_of(memory, kept=True), memory)
+
+
+@pytest.mark.parametrize("large", [False, True])
+async def test_segments_are_made_while_others_forget(place, large):
+    """Without what is forgotten while one is made; and with all else, also if that goes on."""
+    with few(large=8, exact=12) if large else nullcontext():
+        async with opened(place) as (memory, repo):
+            await tell(repo, 0, 30)
+            facts = [await repo.add_memory(f"Zoë keeps quagga {number}") for number in range(12)]
+            index = index_of(memory, kept=True)
+            await index.embed_waiting()
+            ids, numbers, gone = await messages_of(repo), count(), list[str]()
+
+            async def forget() -> None:
+                number = next(numbers)
+                message, fact = ids[3 * number], facts[number].id
+                await repo.forget(message_ids=[message], thread_id="t")
+                await repo.forget(memory_ids=[fact])
+                gone.extend((message, fact))
+
+            with happening(forget, 9):
+                await index.seal()
+            kept = sum(row[1] for row in segments_in(place))
+            assert kept >= 42 - len(gone) - (7 if large else 0)
+            assert all(index._held.large.values()) == large
+            assert not [id for id in gone if holding(place, id.encode())]
+            await same_as_in_memory(index, memory)
+            await same_as_in_memory(index_of(memory, kept=True), memory)
 
 
 @pytest.mark.parametrize("large", [False, True])

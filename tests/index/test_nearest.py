@@ -13,8 +13,8 @@ from mnemo.index.documents import node_document
 from mnemo.index.held import Held
 from mnemo.index.large import Segment
 from mnemo.index.nearest import nearest
+from mnemo.index.segment_rows import Kept
 from mnemo.index.segments import unpacked
-from mnemo.index.stored import Kept
 from mnemo.runtime.clock import Breather
 from mnemo.values.feed import FeedCursor
 from mnemo.values.graph import Semantic

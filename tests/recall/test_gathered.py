@@ -16,8 +16,8 @@ from mnemo.index.documents import node_document
 from mnemo.index.held import Held
 from mnemo.index.large import LargeView, Segment, without_replaced
 from mnemo.index.pieces import CHAT, DOCUMENT, NOTE
+from mnemo.index.segment_rows import Kept
 from mnemo.index.segments import CHAINS, Chain, digest_of, unpacked
-from mnemo.index.stored import Kept
 from mnemo.recall import gather
 from mnemo.recall.gather import GatheredView, gathered
 from mnemo.recall.request import RecallRequest, RecallRun
