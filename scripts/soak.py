@@ -21,8 +21,16 @@ import random
 import sys
 import tempfile
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count, cycle
 from pathlib import Path
@@ -123,10 +131,25 @@ def service(store: str, workers: int, model: SlowModel | None = None) -> Mnemo:
     return Mnemo(store, embedder=embedder, chat_model=model, config=CONFIG, workers=workers)
 
 
+@asynccontextmanager
+async def opened(store: str, workers: int, model: SlowModel | None = None) -> AsyncIterator[Mnemo]:
+    """The service, once others let it be opened, who may be paused while they write."""
+    while True:
+        memory = service(store, workers, model)
+        try:
+            await memory.open()
+            break
+        except StoreLocked as error:
+            tell("refused", type(error).__name__, str(error))
+            await memory.aclose()
+    async with aclosing(memory):
+        yield memory
+
+
 async def worker(store: str, faults: float) -> None:
     """Work until the end comes from outside."""
     model = SlowModel.failing(faults) if faults else None
-    async with service(store, 2, model) as memory:
+    async with opened(store, 2, model) as memory:
         tell("ready")
         await memory.work()
 
@@ -140,7 +163,7 @@ async def application(
     left: Sequence[tuple[str, str]],
 ) -> None:
     """Be one life of an application, likewise."""
-    async with service(store, 0) as memory, anyio.create_task_group() as group:
+    async with opened(store, 0) as memory, anyio.create_task_group() as group:
         repo = await memory.open_repo(REPO)
         tell("ready")
         life = Application(repo, keep, steps, name, left)
@@ -344,6 +367,11 @@ async def fill_before(store: str, folder: Path, documents: int) -> Filled:
         await fill(postgres_store(store), source, [0], documents)
     else:
         await fill(file_store(Path(store)), source, [0], documents)
+    # Ten minutes are to be those of a store that has been used for long.
+    async with service(store, 0) as memory:
+        index = (await memory.open_repo(REPO))._parts.index
+        await index.corpus()
+        await index.seal()
     rows = [drawn.vectors for drawn in source.parts(0, documents)]
     codes = {n: code_of(rows[n // PART][n % PART]) for n in marked(documents)}
     return Filled(documents, codes)
