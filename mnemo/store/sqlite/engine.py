@@ -57,6 +57,9 @@ T = TypeVar("T")
 _CHECKED_AT_OPEN_BYTES = 64 * 1024 * 1024
 
 
+_GIVEN = "SELECT coalesce(sum(seq), 0) FROM sqlite_sequence"
+
+
 class SqliteEngine(Engine):
     """
     ``Engine`` over one SQLite database; nothing touches the disk before ``open``.
@@ -71,7 +74,7 @@ class SqliteEngine(Engine):
         self._config = config
         self._writing: Writer | None = None
         self._reading: Readers | None = None
-        self._scrubber = Scrubber(self._path, self._writer, clock, self.unswept)
+        self._scrubber = Scrubber(self._path, self._writer, self._written, clock, self.unswept)
         self._importing = anyio.Lock()
         self.sweep: Callable[[Collection[str]], bool] | None = None
         """Removes all copies of segments but those with these digests; False: some are left."""
@@ -172,6 +175,13 @@ class SqliteEngine(Engine):
 
     async def tend(self, woken: Callable[[], None]) -> Never:
         await self._scrubber.run()
+
+    async def _written(self) -> tuple[int, int]:
+        """
+        Writes so far, and the numbers that were given, which others that write take from as well.
+        """
+        (given,) = await self.reading(lambda tx: tx.run(_GIVEN).fetchone())
+        return self._writer().posted, given
 
     def _writer(self) -> Writer:
         if self._writing is None:

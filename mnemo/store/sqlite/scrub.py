@@ -49,12 +49,14 @@ _DONE = "DELETE FROM meta WHERE name = 'scrub' AND value = ?"
 @dataclass(eq=False)
 class Scrubber:
     """
-    Scrubs the files of one store; *unswept* removes copies of segments that nothing lists, and
-    names who holds some that are left.
+    Scrubs the files of one store, which is idle while *written*, of all its processes, stays the
+    same; *unswept* removes copies of segments that nothing lists, and names who holds some that are
+    left.
     """
 
     path: Path | None
     writer: Callable[[], GroupWriter]
+    written: Callable[[], Awaitable[object]]
     clock: Clock
     unswept: Callable[[], Awaitable[Sequence[str]]]
 
@@ -87,14 +89,19 @@ class Scrubber:
         idle_s = IDLE_S
         while True:
             await self._left.wait()
-            await self._until_idle(idle_s)
+            try:
+                await self._until_idle(idle_s)
+            except StoreError as error:
+                log.warning("whether the store is idle is looked at again: %s", error)
+                await self.clock.sleep(idle_s)
+                continue
             self._left = anyio.Event()
             done = await self.scrub(at_once=True)
             idle_s = IDLE_S if done else min(2 * idle_s, MOST_IDLE_S)
 
     async def _until_idle(self, seconds: float) -> None:
         seen = None
-        while seen != (seen := self.writer().posted):
+        while seen != (seen := await self.written()):
             await self.clock.sleep(seconds)
 
     async def _scrub(self, writer: GroupWriter, at_once: bool) -> bool:
@@ -113,7 +120,7 @@ class Scrubber:
             await writer.run(merge_words)
             if not await _log_is_cut(writer):
                 return False
-            await writer.run_outside(lambda tx: tx.run("VACUUM").rowcount)
+            await writer.run_outside(_rewrite)
             if not await _log_is_cut(writer):
                 return False
         if not left:
@@ -165,3 +172,7 @@ def _truncate_log(tx: Tx) -> bool:
     finally:
         tx.run(f"PRAGMA busy_timeout = {patience}")
     return not busy
+
+
+def _rewrite(tx: Tx) -> None:
+    tx.run("VACUUM")
