@@ -215,6 +215,8 @@ class RepositoryIndex(Embedding):
                     self._count()
         finally:
             self._renewing = False
+            # Else both hold each other, and all segments that were opened, until collected.
+            fresh.budget.drop(fresh)
         self.poke()
 
     async def _read_on(self, held: bool) -> None:

@@ -1,5 +1,6 @@
 """Whatever happens to a large repository, its segments and the tail hold what the rows say."""
 
+import gc
 import json
 import os
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import count
 from typing import Any
+from weakref import ref
 
 import anyio
 import numpy as np
@@ -273,6 +275,21 @@ async def test_who_seals_does_not_go_on_with_what_was_replaced(place, monkeypatc
         assert not holding(place, b"quagga")
         await same_as_in_memory(index, memory)
         await same_as_in_memory(index_of(memory, kept=True), memory)
+
+
+@pytest.mark.usefixtures("many")
+async def test_segments_are_let_go_of_as_soon_as_others_serve(place):
+    """Not when garbage is collected: a removed file takes its place as long as it is mapped."""
+    async with opened(place) as (memory, repo):
+        index = await sealing(memory, repo)
+        gc.disable()
+        try:
+            await index.renew()
+            before = [ref(one.sealed["steps"]) for one in index._held.large["steps"]]
+            await index.renew()
+            assert not [one for one in before if one()]
+        finally:
+            gc.enable()
 
 
 @pytest.mark.parametrize("large", [False, True])
