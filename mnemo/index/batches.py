@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import Any
@@ -16,6 +16,8 @@ from mnemo.index.segments import NAMED, Batch, narrowed
 
 _CODE = 127
 """The greatest number of a code."""
+_AT_ONCE = 1_024
+"""Vectors that are computed at once, in a few megabytes."""
 OF_PIECES = ("piece", "previous", "next", "kind", "long")
 DERIVED = frozenset(
     (*("begins", "documents", "counts", "owners", "signs", "middle", "sum", "summed"), *OF_PIECES)
@@ -28,13 +30,18 @@ def with_codes(batch: Batch, counts: NDArray[Any], rows: Floats) -> Batch:
     *batch* with its vectors in bytes; *counts*: how many of *rows* each document has, these in the
     order of documents and passages.
     """
+    blocks = [_coded(rows[block]) for block in _blocks(rows)]
+    codes, scales = map(np.concatenate, zip(*blocks, strict=True))
+    of_vectors = {"vectors": narrowed(counts), "codes": codes, "scales": scales}
+    return replace(batch, columns={**batch.columns, **of_vectors})
+
+
+def _coded(rows: Floats) -> tuple[NDArray[np.int8], Floats]:
     scales = np.maximum(np.abs(rows).max(axis=1, initial=0), 1e-9) / _CODE
     codes = np.rint(rows / scales[:, None])
     # So that the length of each row stays, which every cosine would show.
     scales = np.linalg.norm(rows, axis=1) / np.maximum(np.linalg.norm(codes, axis=1), 1)
-    codes = codes.astype(np.int8)
-    of_vectors = {"vectors": narrowed(counts), "codes": codes, "scales": scales.astype(np.float32)}
-    return replace(batch, columns={**batch.columns, **of_vectors})
+    return codes.astype(np.int8), scales.astype(np.float32)
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
@@ -79,13 +86,13 @@ def those(batch: Batch, kept: Mask) -> Batch:
     }
     for kind, named in NAMED.items():
         if kind in batch.names:
-            used = np.unique(np.concatenate([[0], *(columns[name] for name in named)]))
-            columns |= {
-                name: np.searchsorted(used, columns[name]).astype(columns[name].dtype)
-                for name in named
-            }
-            of_kind = list(batch.names[kind])
-            names[kind] = [of_kind[number - 1] for number in used[1:].tolist()]
+            used = np.zeros(len(batch.names[kind]) + 1, np.bool_)
+            for name in named:
+                used[columns[name]] = True
+            used[0] = False
+            places = np.cumsum(used)
+            columns |= {name: places[columns[name]].astype(columns[name].dtype) for name in named}
+            names[kind] = [*compress(batch.names[kind], used[1:])]
     left = replace(batch, columns=columns, names=names)
     return derived(left) if "codes" in columns else left
 
@@ -100,19 +107,20 @@ def derived(batch: Batch) -> Batch:
     lengths, counts = columns["lengths"].astype(np.int32), columns["vectors"].astype(np.int64)
     terms, codes = coded(0, lengths, columns["terms"].astype(np.int32))
     documents, times = parted(codes)
-    rows = columns["codes"] * columns["scales"][:, None]
+    is_first = np.zeros(len(columns["codes"]), np.bool_)
+    is_first[(np.cumsum(counts) - counts)[counts > 0]] = True
     # Signs say more of vectors less their mean.
-    middle = rows.mean(axis=0) if len(rows) else np.zeros(rows.shape[1], np.float32)
-    first = rows[(np.cumsum(counts) - counts)[counts > 0]]
+    middle = np.asarray(_sum(columns) / max(len(is_first), 1), np.float32)
+    signs = [sign_bits(_rows(columns, block) - middle) for block in _blocks(is_first)]
     columns |= {
         "begins": narrowed(np.searchsorted(terms, np.arange(len(batch.names["terms"]) + 2))),
         "documents": narrowed(documents),
         "counts": narrowed(times.astype(np.int64)),
         "owners": narrowed(np.repeat(np.arange(len(batch)), counts)),
-        "signs": sign_bits(rows - middle),
-        "middle": middle.astype(np.float32),
-        "sum": first.sum(axis=0, dtype=np.float64),
-        "summed": np.array([len(first)]),
+        "signs": np.concatenate(signs, axis=1),
+        "middle": middle,
+        "sum": _sum(columns, is_first),
+        "summed": np.array([np.count_nonzero(is_first)]),
     }
     if "session" not in columns:
         return replace(batch, columns=columns)
@@ -120,6 +128,24 @@ def derived(batch: Batch) -> Batch:
     pieces = Pieces.of(np.ones(len(batch), np.bool_), **said)
     columns |= {name: getattr(pieces, name) for name in OF_PIECES}
     return replace(batch, columns=columns)
+
+
+def _sum(columns: Mapping[str, NDArray[Any]], some: Mask | None = None) -> NDArray[np.float64]:
+    """The sum of the vectors, or of *some*."""
+    blocks = _blocks(columns["codes"])
+    rows = (_rows(columns, block)[... if some is None else some[block]] for block in blocks)
+    total: NDArray[np.float64] = sum(part.sum(axis=0, dtype=np.float64) for part in rows)
+    return total
+
+
+def _rows(columns: Mapping[str, NDArray[Any]], block: slice) -> Floats:
+    rows: Floats = columns["codes"][block] * columns["scales"][block, np.newaxis]
+    return rows
+
+
+def _blocks(rows: NDArray[Any]) -> list[slice]:
+    """Slices of *rows*, at least one, of each of which vectors are computed at once."""
+    return [slice(at, at + _AT_ONCE) for at in range(0, max(len(rows), 1), _AT_ONCE)]
 
 
 def sign_bits(rows: Floats) -> NDArray[np.uint64]:
