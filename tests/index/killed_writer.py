@@ -64,16 +64,24 @@ def sweep(folder: SegmentFolder) -> None:
 ACTS = {"write": write, "mend": mend, "evict": evict, "sweep": sweep}
 
 
-def killed_before(number: int) -> None:
-    """Have this process killed before so many more operations; a writing one half done."""
+def killed_before(number: int) -> Callable[[], None]:
+    """
+    Have this process killed before so many more operations, a writing one half done; what is given
+    counts as one when it is called.
+    """
     left = iter(range(number))
+
+    def before(half: Callable[[], Any] = lambda: None) -> None:
+        if next(left, None) is None:
+            half()
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def guarded(operation: Callable[..., Any]) -> Callable[..., Any]:
         def run(*given: Any, **named: Any) -> Any:
-            if next(left, None) is None:
-                if operation is writing:
-                    writing(given[0], given[1][: len(given[1]) // 2])
-                os.kill(os.getpid(), signal.SIGKILL)
+            if operation is writing:
+                before(lambda: writing(given[0], given[1][: len(given[1]) // 2]))
+            else:
+                before()
             return operation(*given, **named)
 
         return run
@@ -83,6 +91,7 @@ def killed_before(number: int) -> None:
         setattr(os, name, guarded(getattr(os, name)))
     fcntl.flock = guarded(fcntl.flock)
     mmap.mmap = guarded(mmap.mmap)  # type: ignore[misc, assignment]
+    return before
 
 
 def main(place: Path, act: str) -> None:
