@@ -24,6 +24,7 @@ from mnemo.errors import (
     SessionClosed,
     SessionError,
     StoreError,
+    StoreLocked,
 )
 from mnemo.events import SessionExpired
 from mnemo.prompts.usage import UsageMeter
@@ -55,6 +56,9 @@ CONTEXT_LINES = 5
 
 MAX_RATE_LIMIT_PAUSE_S = 30.0
 """Longest pause between two tries of ``close_and_commit``, in seconds of the clock."""
+
+_RELEASES = 3
+"""Times that a session is given up while others hold the write lock, 10 s each by default (S)."""
 
 
 def checked_goal(goal: str) -> str:
@@ -606,10 +610,20 @@ class Session:
                 with anyio.move_on_after(self._parts.config.shutdown_grace_s):
                     await work.callbacks.drained()
                 work.callbacks.stop()
-                await self._parts.store.release(self._parts.owner, self.id)
+                await self._release()
         finally:
             self._parts.ended()
             shut.set()
+
+    async def _release(self) -> None:
+        """Give the session up: else nobody goes on with it as long as the service lives."""
+        for left in reversed(range(_RELEASES)):
+            try:
+                await self._parts.store.release(self._parts.owner, self.id)
+                return
+            except StoreLocked:
+                if not left:
+                    raise
 
 
 # ── The session task: runs queued operations, strictly one after the other ───────────

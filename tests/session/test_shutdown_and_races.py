@@ -9,9 +9,11 @@ from helpers import annotating
 from world import PausingStore
 
 from mnemo import Changeset, Config, SessionError, SessionState
-from mnemo.errors import CommitFailed, ModelUnavailable, StoreError
+from mnemo.errors import CommitFailed, ModelUnavailable, StoreError, StoreLocked
 from mnemo.events import SessionExpired, SessionTransitioned, TrajectoryExtractionFailed
+from mnemo.log.sessions import StoredSessions
 from mnemo.testing import ScriptedChatModel
+from mnemo.values.journal import Owner
 
 AUTO = Config(session={"auto_commit": True})
 
@@ -59,6 +61,25 @@ async def test_closing_does_not_wait_for_a_model_that_a_commit_asks(open_kit):
     assert ended.value.reason == "session_closed"
     (record,) = await kit.repo.unfinished_sessions()
     assert record.state is SessionState.READY
+
+
+async def test_a_session_that_ends_while_others_write_for_long_is_given_up(open_kit, monkeypatch):
+    """Else nobody could go on with it, as long as the service lives that had it."""
+    kit = await open_kit()
+    session = await kit.begun("the door was shut", "knock at the door")
+    release, tried = StoredSessions.release, list[str]()
+
+    async def locked(self, owner, session_id):
+        tried.append(session_id)
+        if len(tried) < 3:
+            raise StoreLocked("another process held the write lock too long")
+        await release(self, owner, session_id)
+
+    monkeypatch.setattr(StoredSessions, "release", locked)
+    await session.aclose()
+    assert tried == [session.id] * 3
+    other = Owner(token="other", host="elsewhere/1", pid=1, started=1)
+    await kit.repo._parts.sessions.claim(session.id, other)
 
 
 async def test_a_timeout_of_close_and_commit_bounds_the_commit_too(open_kit):
