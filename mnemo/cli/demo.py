@@ -17,20 +17,21 @@ from importlib.resources import files
 from pathlib import Path
 from time import perf_counter
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import anyio
-from anyio.streams.text import TextReceiveStream
+from anyio.streams.buffered import BufferedByteReceiveStream
 from rich.console import Console
 from rich.markdown import Markdown
 
 from mnemo import Mnemo, Repository, Session, SourceRef, UsageError
-from mnemo.cli.output import answer, print_json, print_line, recall_data
+from mnemo.cli.output import answer, print_json, print_line, recall_data, without_password
 from mnemo.runtime.text import counted, one_line
 
 REPO = "demo"
 """The repository that the demo writes to."""
 
+_LONGEST = 1_000
+"""Bytes of a line that the process says, at most."""
 BEGIN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 """When the demo's sessions take place, so that what is recalled is the same every time."""
 
@@ -78,7 +79,7 @@ async def demo(store: str | None, say: Callable[[str], None]) -> dict[str, Any]:
         raise UsageError("the demo shows two processes on one store: give it a file")
     began = perf_counter()
     async with _place(store) as path:
-        shown = _without_password(path)
+        shown = without_password(path)
         say(f"Store: {shown}")
         async with Mnemo(path) as memory:
             repo = await memory.open_repo(REPO)
@@ -95,19 +96,6 @@ async def demo(store: str | None, say: Callable[[str], None]) -> dict[str, Any]:
         "recalls": recalls,
         "seconds": seconds,
     }
-
-
-def _without_password(store: str) -> str:
-    """*store*, of whose URL no password is printed."""
-    url = urlsplit(store)
-    if not url.scheme.startswith("postgres"):
-        return store
-    options = [pair for pair in parse_qsl(url.query) if pair[0] not in ("password", "sslpassword")]
-    user, at, host = url.netloc.rpartition("@")
-    shown = url._replace(
-        netloc=user.partition(":")[0] + at + host, query=urlencode(options, quote_via=quote)
-    )
-    return urlunsplit(shown)
 
 
 @asynccontextmanager
@@ -175,25 +163,19 @@ async def _kill_after_appends(path: str, say: Callable[[str], None]) -> str:
     """Start the victim, wait until its steps are acknowledged, kill it. Returns the session."""
     command = [sys.executable, "-m", "mnemo.cli.demo", path]
     async with await anyio.open_process(command, stderr=None) as victim:
+        assert victim.stdout is not None
+        lines = BufferedByteReceiveStream(victim.stdout)
         try:
-            assert victim.stdout is not None
-            id = await _acknowledged(TextReceiveStream(victim.stdout), say)
+            said = [json.loads(await lines.receive_until(b"\n", _LONGEST)) for _ in (0, *BUILD)]
+        except anyio.IncompleteRead as error:
+            what = "the demo's other process ended before it was killed; see its error above"
+            raise UsageError(what) from error
         finally:
             victim.kill()
+    for text in said[1:]:
+        say(f"   durable: {text}")
     say(f"   killed: process {victim.pid}")
-    return id
-
-
-async def _acknowledged(output: TextReceiveStream, say: Callable[[str], None]) -> str:
-    said = ""
-    async for part in output:
-        said += part
-        lines = said.split("\n")[:-1]
-        if len(lines) > len(BUILD):
-            for line in lines[1:]:
-                say(f"   durable: {json.loads(line)}")
-            return str(json.loads(lines[0]))
-    raise UsageError("the demo's other process ended before it was killed; see its error above")
+    return str(said[0])
 
 
 async def _be_killed(path: str) -> None:

@@ -131,24 +131,16 @@ def in_service(
     store: str,
     act: Callable[[mnemo.Mnemo], Awaitable[T]],
     *,
-    chat_model: ChatModel | None = None,
     config: mnemo.Config | None = None,
-    workers: int | None = None,
-    embedder: str | Embedder | None = None,
+    **given: Any,
 ) -> T:
-    """Run *act* on the service over *store*; *config* goes before file and environment."""
+    """Run *act* on a ``Mnemo`` of *store*; *config* goes before file and environment."""
 
     async def opened() -> T:
         # Whose window is full is for the application to say, which has a model for it.
         quiet = mnemo.Config(viewport={"auto_evict": False})
         found = quiet.overlaid(file_settings()[1]).overlaid(mnemo.Config.from_env())
-        async with mnemo.Mnemo(
-            store,
-            config=found.overlaid(config),
-            chat_model=chat_model,
-            workers=workers,
-            embedder=embedder,
-        ) as memory:
+        async with mnemo.Mnemo(store, config=found.overlaid(config), **given) as memory:
             return await act(memory)
 
     return anyio.run(opened)
@@ -159,11 +151,10 @@ def in_repo(
     repo: str,
     act: Callable[[mnemo.Repository], Awaitable[T]],
     *,
-    chat_model: ChatModel | None = None,
-    config: mnemo.Config | None = None,
     embedder: str | None = None,
+    **given: Any,
 ) -> T:
-    """Run *act* on a repository, which is made if it is new; *embedder*: see ``NewEmbedder``."""
+    """Run *act* on a repository, made if it is new; *embedder*: of one without vectors."""
 
     async def opened(memory: mnemo.Mnemo) -> T:
         try:
@@ -174,7 +165,7 @@ def in_repo(
             found = await memory.open_repo(repo)
         return await act(found)
 
-    return in_service(store, opened, chat_model=chat_model, config=config)
+    return in_service(store, opened, **given)
 
 
 def in_known_repo(
@@ -183,7 +174,7 @@ def in_known_repo(
     act: Callable[[mnemo.Repository], Awaitable[T]],
     *,
     may_be_empty: bool = False,
-    chat_model: ChatModel | None = None,
+    **given: Any,
 ) -> T:
     """
     Run *act* on a repository that is there, whatever embedder it was made with.
@@ -198,7 +189,7 @@ def in_known_repo(
             raise EmptyRepository(store, repo, await _others(memory, repo))
         return await act(found)
 
-    return in_service(existing(store), opened, chat_model=chat_model)
+    return in_service(existing(store), opened, **given)
 
 
 Answer = tuple[dict[str, Any], Told] | tuple[dict[str, Any], Told, str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ import mnemo
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.text import counted, one_line, visible
 
+_PASSWORD = re.compile(r"(?<=://)([^:/@]*:)[^/]*(?=@)|([?&](?:ssl)?password=)[^&]*")
 _WIDE = 1_000
 """Columns of a table that no terminal shows."""
 
@@ -32,6 +34,11 @@ def print_line(text: str = "") -> None:
 def complain(text: str) -> None:
     """Say on stderr what is wrong, in one line."""
     typer.echo(f"mnemo: {visible(one_line(text))}", err=True)
+
+
+def without_password(store: str) -> str:
+    """The URL of a store, for a terminal or a log; a path is left as it is."""
+    return _PASSWORD.sub(r"\1\2***", store)
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -7,7 +7,6 @@ import gc
 import json
 import os
 import platform
-import re
 import secrets
 import signal
 import socket
@@ -27,7 +26,7 @@ import typer
 import mnemo
 from mnemo.cli.opening import chat_model_of, chosen_embedder, existing, in_service
 from mnemo.cli.options import KEY
-from mnemo.cli.output import answer, as_data, complain, print_json, print_line
+from mnemo.cli.output import answer, as_data, complain, print_json, print_line, without_password
 from mnemo.runtime.json_logs import written
 from mnemo.runtime.processes import orphaned, supervise
 from mnemo.runtime.sockets import address_of, listening, listening_at
@@ -43,8 +42,6 @@ LOCAL_MODEL_TOKENS = 10_000_000
 """Tokens of models that the token of a service on this machine may use a day (S)."""
 DAMAGED = 1
 """Exit code where damaged records were left out of a copy."""
-
-_PASSWORDS = (re.compile(r"(://[^:/@]*:)[^/]*(?=@)"), re.compile(r"([?&]password=)[^&]*"))
 
 Port = Annotated[int, {"min": 0, "max": 65_535}]
 
@@ -339,7 +336,7 @@ def worker(
             health.unlink(missing_ok=True)
     failed = f"{counted(last[0].failed, 'try', 'tries')} failed"
     told = f"{counted(last[0].done, 'job')} done, {failed}."
-    answer({"url": _shown(url)} | as_data(last[0]), told, as_json=as_json)
+    answer({"url": without_password(url)} | as_data(last[0]), told, as_json=as_json)
 
 
 def copy(
@@ -370,7 +367,7 @@ def copy(
 
     copied = in_service(existing(from_), run, workers=0)
     if as_json:
-        print_json({"from": _shown(from_), "to": _shown(to), "repos": copied})
+        print_json({"from": without_password(from_), "to": without_password(to), "repos": copied})
     if any(one.damaged for one in copied):
         raise typer.Exit(DAMAGED)
 
@@ -385,20 +382,13 @@ def migrate(url: str, *, as_json: bool = False) -> None:
         url: The store: a file, or a database's URL.
     """
     in_service(url, _opened, workers=0)
-    url = _shown(url)
+    url = without_password(url)
     told = f"{url}: its tables are those of mnemo {mnemo.__version__}."
     answer({"url": url, "version": mnemo.__version__}, told, as_json=as_json)
 
 
 async def _opened(_: mnemo.Mnemo) -> None:
     """Nothing is left to do: opening has migrated."""
-
-
-def _shown(url: str) -> str:
-    """*url* without its password, for a terminal or a log."""
-    for password in _PASSWORDS:
-        url = password.sub(r"\1***", url)
-    return url
 
 
 def _kinds(given: list[str] | None) -> Any:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from mnemo.cli.stores import _shown
+from mnemo.cli.output import without_password
 
 LOG = [
     {"role": "user", "content": "My name is Ada and I live in Bern.", "at": "2026-01-02T10:00:00Z"},
@@ -140,6 +140,11 @@ def test_the_tables_of_a_store_are_made_before_it_is_used(cli):
             "postgresql://ada@host/db?password=***&schema=m",
         ),
         ("postgresql://ada:s3@cret@host/db", "postgresql://ada:***@host/db"),
+        ("postgres://ada:s3%40cret@host/db?user=ada", "postgres://ada:***@host/db?user=ada"),
+        (
+            "postgresql://host/db?password=s3cret&sslmode=require&sslpassword=s3cret",
+            "postgresql://host/db?password=***&sslmode=require&sslpassword=***",
+        ),
         ("postgresql://ada@host:5432/db", "postgresql://ada@host:5432/db"),
         ("sqlite:///a:b/c@d.db", "sqlite:///a:b/c@d.db"),
         ("mnemo.db", "mnemo.db"),
@@ -147,4 +152,4 @@ def test_the_tables_of_a_store_are_made_before_it_is_used(cli):
 )
 def test_a_password_in_an_url_is_not_shown(url, shown):
     """Commands print the URL of a store for logs, too."""
-    assert _shown(url) == shown
+    assert without_password(url) == shown

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from mnemo.cli.demo import _without_password
-
 MNEMO = (sys.executable, "-m", "mnemo")
 
 
@@ -165,23 +163,3 @@ def test_a_worker_ends_on_sigterm_and_its_jobs_are_done(tmp_path):
     assert not health.exists()
     listed = mnemo("memories", "--json", folder=tmp_path)
     assert "cello" in listed.stdout
-
-
-# ── What the demo tells of its store ──────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("store", "shown"),
-    [
-        ("kept.db", "kept.db"),
-        ("postgresql://ada:secret@host:5432/db", "postgresql://ada@host:5432/db"),
-        (
-            "postgresql://host/db?schema=m&password=secret&sslmode=require&sslpassword=secret",
-            "postgresql://host/db?schema=m&sslmode=require",
-        ),
-        ("postgres://ada:p%40secret@host/db?user=ada", "postgres://ada@host/db?user=ada"),
-    ],
-)
-def test_the_password_of_a_store_is_not_printed(store, shown):
-    """A URL is shown without it, wherever it stands; a path as it is."""
-    assert _without_password(store) == shown

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -173,16 +173,25 @@ def chatgpt(raw: Any, place: str) -> Iterator[Item]:
     nodes = mapping_of(conversation.get("mapping"), 'has a "mapping" that is')
     branch = _branch(nodes, conversation.get("current_node"))
     thread = f"chatgpt/{named(conversation, 'conversation_id', 'id')}"
-    walk = _Walk(thread, optional_text(conversation, "title"), _begun(conversation))
+    title, calls = optional_text(conversation, "title"), list[str]()
+    at = time_of(conversation.get("create_time"))
     for id in branch:
-        yield from walk.node(nodes[id], f"{place}, message {id}")
+        raw, where = nodes[id].get("message"), f"{place}, message {id}"
+        if raw is None:
+            continue
+        try:
+            message = _chatgpt_message(mapping_of(raw, "has a message that is"), title, at, calls)
+        except ValueError as error:
+            yield Broken(where, str(error))
+            continue
+        if isinstance(message, str):
+            yield Skipped(where, message)
+        else:
+            at = message.at
+            yield Record(thread, message, where)
     left = sum(1 for id, node in nodes.items() if id not in branch and _has_text(node))
     if left:
         yield Skipped(place, f"{left} messages on branches that were left (edits, regenerations)")
-
-
-def _begun(conversation: Mapping[str, Any]) -> datetime | None:
-    return time_of(conversation.get("create_time"))
 
 
 def _branch(nodes: Mapping[str, Any], leaf: Any) -> dict[str, None]:
@@ -201,69 +210,42 @@ def _branch(nodes: Mapping[str, Any], leaf: Any) -> dict[str, None]:
     return dict.fromkeys(reversed(found))
 
 
-@dataclass(slots=True)
-class _Walk:
-    """A branch as it is read: a message without a time is as old as the one before it."""
+def _chatgpt_message(
+    raw: Mapping[str, Any], title: str | None, before: datetime | None, calls: list[str]
+) -> Message | str:
+    """
+    The message, or why it is skipped; without a time it is as old as the one before it.
 
-    thread: str
-    title: str | None
-    at: datetime | None
-    calls: list[str] = field(default_factory=list)
-
-    def node(self, node: Mapping[str, Any], place: str) -> Iterator[Item]:
-        raw = node.get("message")
-        if raw is None:
-            return
-        try:
-            found = self._message(mapping_of(raw, "has a message that is"))
-        except ValueError as error:
-            yield Broken(place, str(error))
-            return
-        if isinstance(found, str):
-            yield Skipped(place, found)
-        else:
-            yield Record(self.thread, found, place)
-
-    def _message(self, raw: Mapping[str, Any]) -> Message | str:
-        """The message, or why it is skipped."""
-        author = mapping_of(raw.get("author") or {}, "has an author that is")
-        content = mapping_of(raw.get("content") or {}, "has a content that is")
-        metadata = mapping_of(raw.get("metadata") or {}, "has metadata that are")
-        if str(content.get("content_type")) in _HIDDEN or raw.get("channel") == "commentary":
-            return "reasoning"
-        if metadata.get("is_visually_hidden_from_conversation"):
-            return "hidden"
-        text = _text(content)
-        if is_blank(text):
-            return "empty"
-        self.at = time_of(raw.get("create_time")) or self.at
-        return self._said(raw, str(author.get("role")), text, author.get("name"), metadata)
-
-    def _said(
-        self,
-        raw: Mapping[str, Any],
-        role: str,
-        text: str,
-        name: str | None,
-        metadata: Mapping[str, Any],
-    ) -> Message:
-        id, recipient = named(raw, "id"), raw.get("recipient")
-        kept = {"title": self.title, "model": metadata.get("model_slug")}
-        common: dict[str, Any] = {
-            "id": id,
-            "at": self.at,
-            "metadata": {name: value for name, value in kept.items() if value},
-        }
-        if role == "assistant" and isinstance(recipient, str) and recipient != "all":
-            self.calls.append(id)
-            call = ToolCall(id, recipient, {"text": text})
-            return Message("assistant", None, tool_calls=[call], **common)
-        if role == "tool":
-            called = self.calls.pop(0) if self.calls else f"{id}-call"
-            return Message("tool", text, tool_call_id=called, name=name or None, **common)
-        if role not in ("user", "assistant", "system"):
-            raise ValueError(f"has an author of the role {role!r:.40}")
-        return Message(role, text, **common)  # type: ignore[arg-type]
+    *calls* are ids of calls that wait for their results.
+    """
+    author = mapping_of(raw.get("author") or {}, "has an author that is")
+    content = mapping_of(raw.get("content") or {}, "has a content that is")
+    metadata = mapping_of(raw.get("metadata") or {}, "has metadata that are")
+    if str(content.get("content_type")) in _HIDDEN or raw.get("channel") == "commentary":
+        return "reasoning"
+    if metadata.get("is_visually_hidden_from_conversation"):
+        return "hidden"
+    text = _text(content)
+    if is_blank(text):
+        return "empty"
+    kept = {"title": title, "model": metadata.get("model_slug")}
+    id, role, recipient = named(raw, "id"), str(author.get("role")), raw.get("recipient")
+    common: dict[str, Any] = {
+        "id": id,
+        "at": time_of(raw.get("create_time")) or before,
+        "metadata": {name: value for name, value in kept.items() if value},
+    }
+    if role == "assistant" and isinstance(recipient, str) and recipient != "all":
+        calls.append(id)
+        return Message(
+            "assistant", None, tool_calls=[ToolCall(id, recipient, {"text": text})], **common
+        )
+    if role == "tool":
+        common["tool_call_id"] = calls.pop(0) if calls else f"{id}-call"
+        return Message("tool", text, name=author.get("name") or None, **common)
+    if role not in ("user", "assistant", "system"):
+        raise ValueError(f"has an author of the role {role!r:.40}")
+    return Message(role, text, **common)  # type: ignore[arg-type]
 
 
 def _has_text(node: Any) -> bool:
@@ -325,8 +307,10 @@ def _chat_message(
     if role is None:
         raise ValueError(f"has the sender {raw.get('sender')!r:.40}")
     blocks = list_of(raw, "content") or [{"type": "text", "text": raw.get("text") or ""}]
-    turn = _Turn(role, named(raw, "uuid"), time_of(raw.get("created_at")), metadata)
-    yield from turn.records([*blocks, *_attachments(raw)], thread, place, "empty")
+    id, at = named(raw, "uuid"), time_of(raw.get("created_at"))
+    turn = _turn([*blocks, *_attachments(raw)], role, id, at=at, metadata=metadata)
+    made: list[Item] = [Record(thread, one, place) for one in turn]
+    yield from made or [Skipped(place, "empty")]
 
 
 def _attachments(raw: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -370,92 +354,65 @@ def claude_code(raw: Any, place: str) -> Iterator[Item]:
     if not isinstance(blocks, list):
         raise ValueError('has a message whose "content" is neither text nor a list')
     kept = {"cwd": line.get("cwd"), "branch": line.get("gitBranch"), "model": message.get("model")}
-    turn = _Turn(
-        kind,
-        named(line, "uuid"),
-        time_of(line.get("timestamp")),
-        {name: value for name, value in kept.items() if isinstance(value, str)},
-    )
-    yield from turn.records(blocks, thread, place, "empty, or reasoning alone")
+    metadata = {name: value for name, value in kept.items() if isinstance(value, str)}
+    id, at = named(line, "uuid"), time_of(line.get("timestamp"))
+    turn = _turn(blocks, kind, id, at=at, metadata=metadata)
+    made: list[Item] = [Record(thread, one, place) for one in turn]
+    yield from made or [Skipped(place, "empty, or reasoning alone")]
 
 
 # ── Blocks ───────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(slots=True)
-class _Turn:
-    """One turn's blocks: words and calls together, results apart; *id* is the first message's."""
+def _turn(blocks: list[Any], role: str, id: str, **common: Any) -> Iterator[Message]:
+    """
+    The messages of one turn: words and calls together, results apart; thinking is left out.
 
-    role: str
-    id: str
-    at: datetime | None
-    metadata: Mapping[str, Any]
-    made: list[Message] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
-    calls: list[ToolCall] = field(default_factory=list)
-    called: list[str] = field(default_factory=list)
+    *id* is the first one's. *Raises* ``ValueError``: one of *blocks* is no block.
+    """
+    made, called = list[dict[str, Any]](), list[str]()
+    said: dict[str, Any] | None = None  # the message that words and calls still go to
+    for block in map(mapping_of, blocks):
+        kind = str(block.get("type"))
+        if kind.endswith("tool_result"):
+            made.append(_result(block, made, called, f"{id}-call"))
+            said = None
+            continue
+        if kind in ("thinking", "redacted_thinking", "token_budget", "flag"):
+            continue
+        is_call = kind in ("tool_use", "server_tool_use")
+        if said is None or (said["tool_calls"] and not is_call):
+            said = {"role": role, "content": [], "tool_calls": []}
+            made.append(said)
+        if is_call:
+            called.append(optional_text(block, "id") or f"{id}-call-{len(called) + 1}")
+            name = optional_text(block, "name") or "unnamed"
+            said["tool_calls"].append(ToolCall(called[-1], name, block.get("input") or {}))
+        else:
+            word = optional_text(block, "text") if kind == "text" else f"[{kind}]"
+            said["content"] += [word] if word else []
+    place = 0
+    for one in made:
+        if one["role"] != "tool":
+            one["content"] = "\n\n".join(one["content"]) or None
+        if one["role"] == "tool" or one["content"] or one["tool_calls"]:
+            yield Message(id=f"{id}#{place}" if place else id, **one, **common)
+            place += 1
 
-    def records(self, blocks: list[Any], thread: str, place: str, nothing: str) -> Iterator[Item]:
-        """Read *blocks*; thinking is left out. *Raises* ``ValueError``: one is no block."""
-        for block in map(mapping_of, blocks):
-            kind = block.get("type")
-            if kind == "text":
-                self._text(optional_text(block, "text") or "")
-            elif kind in ("tool_use", "server_tool_use"):
-                self._call(block)
-            elif kind == "tool_result" or str(kind).endswith("_tool_result"):
-                self._result(block)
-            elif kind not in ("thinking", "redacted_thinking", "token_budget", "flag"):
-                self._text(f"[{kind}]")
-        self._flush()
-        if not self.made:
-            yield Skipped(place, nothing)
-        for message in self.made:
-            yield Record(thread, message, place)
 
-    def _text(self, text: str) -> None:
-        if self.calls:
-            self._flush()
-        self.words.append(text)
-
-    def _call(self, block: Mapping[str, Any]) -> None:
-        place = len(self.called) + 1
-        id = optional_text(block, "id") or f"{self.id}-call-{place}"
-        name = optional_text(block, "name") or "unnamed"
-        self.called.append(id)
-        self.calls.append(ToolCall(id, name, block.get("input") or {}))
-
-    def _result(self, block: Mapping[str, Any]) -> None:
-        self._flush()
-        answered = {message.tool_call_id for message in self.made}
-        waiting = (id for id in self.called if id not in answered)
-        id = optional_text(block, "tool_use_id") or next(waiting, f"{self.id}-call")
-        self._add(
-            "tool",
-            _result_text(block.get("content")),
-            tool_call_id=id,
-            is_error=block.get("is_error") is True,
-            name=optional_text(block, "name"),
-        )
-
-    def _flush(self) -> None:
-        text = "\n\n".join(word for word in self.words if not is_blank(word))
-        if text or self.calls:
-            self._add(self.role, text or None, tool_calls=self.calls)
-        self.words, self.calls = [], []
-
-    def _add(self, role: str, content: str | None, **fields: Any) -> None:
-        place = len(self.made)
-        self.made.append(
-            Message(
-                role,  # type: ignore[arg-type]
-                content,
-                id=f"{self.id}#{place}" if place else self.id,
-                at=self.at,
-                metadata=self.metadata,
-                **fields,
-            )
-        )
+def _result(
+    block: Mapping[str, Any], made: list[dict[str, Any]], called: list[str], other: str
+) -> dict[str, Any]:
+    """The message of a result: of the call that it names, or the first that waits, or *other*."""
+    answered = {one.get("tool_call_id") for one in made}
+    waiting = (call for call in called if call not in answered)
+    return {
+        "role": "tool",
+        "content": _result_text(block.get("content")),
+        "tool_call_id": optional_text(block, "tool_use_id") or next(waiting, other),
+        "is_error": block.get("is_error") is True,
+        "name": optional_text(block, "name"),
+    }
 
 
 def _result_text(content: Any) -> str:

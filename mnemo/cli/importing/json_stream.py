@@ -33,6 +33,10 @@ _EXPONENT = len("e+1")
 """Characters that a number's next part has at least."""
 _WRAPPED = re.compile(rf'\{{\s*"(?:{"|".join(_LISTS)})"\s*:\s*\[')
 _DECODER = json.JSONDecoder()
+_UNREADABLE: dict[type, str] = {
+    FileNotFoundError: "there is no such file",
+    IsADirectoryError: "is a directory, not a file",
+}
 
 
 class ImportFileError(UsageError):
@@ -98,12 +102,8 @@ def stream_values(
     """
     try:
         opened = file.open("rb")
-    except FileNotFoundError:
-        raise ImportFileError("there is no such file", file=file) from None
-    except IsADirectoryError:
-        raise ImportFileError("is a directory, not a file", file=file) from None
     except OSError as error:
-        what = f"cannot be read: {error.strerror or error}"
+        what = _UNREADABLE.get(type(error)) or f"cannot be read: {error.strerror or error}"
         raise ImportFileError(what, file=file) from error
     with opened as source:
         text = _Text(source, file)
