@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -16,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 import mnemo
+from mnemo.operations import reason_of
 
 log = logging.getLogger("mnemo")
 
@@ -39,7 +39,8 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
     (mnemo.MnemoError, 500),
 )
 """The first class that an exception is of decides."""
-_PLAIN = {422: "invalid_argument", 504: "timeout"}
+_TOLD = (mnemo.MnemoError, ValueError, TimeoutError)
+"""Whose classes' names are told; of others it is that of the one they are."""
 _REASONS = {413: "content_too_large"}  # whose name differs between versions of Python
 RETRY_S = 1
 """Seconds after which a 503 may be tried again, where nothing better is known (S)."""
@@ -93,7 +94,7 @@ def problem(
 def add_handlers(app: FastAPI, methods: Mapping[str, Collection[str]]) -> None:
     """Have errors answered by problem documents; a 405 tells the *methods* of its path."""
     app.state.methods = methods
-    for kind in (mnemo.MnemoError, ValueError, TimeoutError):
+    for kind in _TOLD:
         app.add_exception_handler(kind, refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -105,14 +106,14 @@ async def refused(request: Request, error: Exception) -> Response:
     status = next(code for kind, code in STATUS if isinstance(error, kind))
     if status == 500:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    name, known = type(error).__name__, isinstance(error, mnemo.MnemoError)
-    named = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() if known else _PLAIN[status]
-    reason = str(getattr(error, "reason", None) or named)
+    kind = next(one for one in _TOLD if isinstance(error, one))
+    name = type(error).__name__ if kind is mnemo.MnemoError else kind.__name__
+    reason = str(getattr(error, "reason", None) or reason_of(name))
     facts = {k: v for k, v in vars(error).items() if not k.startswith("_") and k != "reason"}
     again = error.retry_after_s if isinstance(error, mnemo.RateLimited) else None
     headers = {"Retry-After": str(round(again or RETRY_S))} if status == 503 else {}
-    told = name if known else {422: "ValueError", 504: "TimeoutError"}[status]
-    return problem(status, reason, str(error) or name, error=told, facts=facts, headers=headers)
+    detail = str(error) or type(error).__name__
+    return problem(status, reason, detail, error=name, facts=facts, headers=headers)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
