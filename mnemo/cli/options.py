@@ -57,6 +57,8 @@ def with_options(
     own = signature(command, eval_str=True).parameters.values()
     taken = [one for one in own if one.kind is not one.VAR_KEYWORD and one.name != "opened"]
     every = sorted((*taken, *offered), key=lambda one: one.kind)
+    unknown = texts.keys() - {one.name for one in every}
+    assert not unknown, f"{command.__name__} has no parameter {unknown}"
     named = [_declared(one, texts).replace(kind=one.KEYWORD_ONLY) for one in every]
     run.__signature__ = Signature(named)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in named}

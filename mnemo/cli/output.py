@@ -147,16 +147,9 @@ def recall_data(
 
 
 def _candidate_data(candidate: mnemo.Candidate) -> dict[str, Any]:
-    return {
-        "id": candidate.node.id,
-        "type": candidate.node.type,
-        "text": candidate.node.text,
-        "score": candidate.score,
-        "relevance": candidate.relevance,
-        "phase": candidate.phase,
-        "hop": candidate.hop,
-        "sources": candidate.sources,
-    } | ({"why": candidate.why} if candidate.why else {})
+    of_node = {name: getattr(candidate.node, name) for name in ("id", "type", "text")}
+    names = ("score", "relevance", "phase", "hop", "sources", *(["why"] if candidate.why else []))
+    return of_node | {name: getattr(candidate, name) for name in names}
 
 
 def explained(result: mnemo.RecallResult) -> str:

@@ -70,13 +70,19 @@ def export_(
     if to not in ("archive", *FORMATS):
         raise UsageError(f"--to takes archive, {', '.join(FORMATS)}, not {to!r}")
 
-    async def archived(memory: Mnemo) -> dict[str, Any]:
+    async def archived(memory: Mnemo) -> str:
         await opening.check_there(memory, store, repo)
-        return await exported(memory, repo, file)
+        head = ""
+        async with memory.export_repo(repo) as lines:
+            with departing(file) as out:
+                async for line in lines:
+                    head = head or line
+                    out.write(line)
+        return head
 
     shown: dict[str, Any] = {"repo": repo, "file": file}
     if to == "archive":
-        shown |= opening.in_service(opening.existing(store), archived)
+        shown |= json.loads(opening.in_service(opening.existing(store), archived))
         told = counted(shown)
     else:
         counts = opening.in_known_repo(store, repo, lambda opened: export_text(opened, file, to))
@@ -139,11 +145,15 @@ def import_(
 def _import_archive(file: str, repo: str, store: str, thread: str | None, *, as_json: bool) -> None:
     if thread is not None:
         raise UsageError("an archive has conversations of its own: leave --thread away")
-    with arriving(file) as lines:
-        head = opening.in_service(store, lambda memory: imported(memory, repo, lines, file))
-    output.answer(
-        {"repo": repo, "file": file} | head, f"Repository {repo}: {counted(head)}.", as_json=as_json
-    )
+    try:
+        with arriving(file) as lines:
+            head = opening.in_service(store, lambda memory: memory.import_repo(repo, lines))
+    except InvalidArchive as error:
+        name = "standard input" if file == STANDARD else file
+        raise UsageError(f"{name}: {error}") from error
+    found = {"revision": head.revision, "counts": dict(head.counts)}
+    told = f"Repository {repo}: {counted(found)}."
+    output.answer({"repo": repo, "file": file} | found, told, as_json=as_json)
 
 
 def _import_talks(file: Path, into: Any, where: dict[str, str], *, as_json: bool) -> None:
@@ -198,20 +208,9 @@ def _conclude(
 # ── Archives ────────────────────────────────────────────────────────────────────────────
 
 
-async def exported(memory: Mnemo, repo: str, file: str) -> dict[str, Any]:
-    """Write the archive of *repo*; give its head. Until it is whole an earlier file stays."""
-    head = ""
-    async with memory.export_repo(repo) as lines:
-        with departing(file) as out:
-            async for line in lines:
-                head = head or line
-                out.write(line)
-    found: dict[str, Any] = json.loads(head)
-    return found
-
-
 @contextmanager
 def departing(file: str) -> Iterator[TextIO]:
+    """Write to *file*; until it is whole an earlier one stays."""
     if file == STANDARD:
         yield sys.stdout
         sys.stdout.flush()
@@ -225,16 +224,6 @@ def departing(file: str) -> Iterator[TextIO]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-
-
-async def imported(memory: Mnemo, repo: str, lines: TextIO, file: str) -> dict[str, Any]:
-    """Fill *repo*; give what the head says. *Raises* ``UsageError``: a line of *file* is broken."""
-    try:
-        head = await memory.import_repo(repo, lines)
-    except InvalidArchive as error:
-        name = "standard input" if file == STANDARD else file
-        raise UsageError(f"{name}: {error}") from error
-    return {"revision": head.revision, "counts": dict(head.counts)}
 
 
 @contextmanager
