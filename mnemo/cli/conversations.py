@@ -6,7 +6,7 @@ from typing import Any
 
 import mnemo
 from mnemo.cli.opening import Answer, on_repo
-from mnemo.cli.output import as_data
+from mnemo.cli.output import as_data, said
 from mnemo.runtime.text import counted
 
 
@@ -94,9 +94,8 @@ async def _known(repo: mnemo.Repository, thread: str) -> mnemo.Conversation:
 
 
 def _line(message: mnemo.StoredMessage) -> str:
-    who = message.actor or message.name or message.role
-    calls = [f"[calls {call.name}]" for call in message.tool_calls]
-    told = "\n".join([*filter(None, [message.text]), *calls]).replace("\n", "\n    ")
+    who, told = said(message)
+    told = told.replace("\n", "\n    ")
     return f"{message.seq} {message.at:%Y-%m-%d %H:%M} {who}: {told}"
 
 

@@ -41,6 +41,12 @@ def without_password(store: str) -> str:
     return _PASSWORD.sub(r"\1\2***", store)
 
 
+def said(message: mnemo.Message, call: str = "[calls {}]") -> tuple[str, str]:
+    """Who says *message*; and its words and calls, each on a line."""
+    told = [*filter(None, [message.text]), *(call.format(one.name) for one in message.tool_calls)]
+    return message.actor or message.name or message.role, "\n".join(told)
+
+
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print *rows* in columns, times to the minute; see ``visible``."""
     table = Table(box=None)

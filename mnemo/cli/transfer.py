@@ -6,9 +6,10 @@ import io
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -320,17 +321,15 @@ def _unit(source: str) -> str:
     return {"langgraph-store": "items", "mem0": "memories"}.get(source, "messages")
 
 
-def _row(record: Record | KeyedRecord | MemoryRecord) -> tuple[str, str, str, str]:
+def _row(record: Record | KeyedRecord | MemoryRecord) -> tuple[str, datetime | None, str, str]:
     if isinstance(record, KeyedRecord):
         text = next(iter(record.texts.values()))
-        return "/".join(record.namespace), "", record.key, text[:_SHOWN]
+        return "/".join(record.namespace), None, record.key, text[:_SHOWN]
     if isinstance(record, MemoryRecord):
-        at = f"{record.at:%Y-%m-%d %H:%M}" if record.at else ""
-        return "memories", at, str(record.metadata.get("user_id", "")), record.text[:_SHOWN]
-    message = record.message
-    at = f"{message.at:%Y-%m-%d %H:%M}" if message.at else ""
-    text = message.text or ", ".join(f"[calls {call.name}]" for call in message.tool_calls)
-    return record.thread_id, at, message.actor or message.role, text[:_SHOWN]
+        who = str(record.metadata.get("user_id", ""))
+        return "memories", record.at, who, record.text[:_SHOWN]
+    who, text = output.said(record.message)
+    return record.thread_id, record.message.at, who, text[:_SHOWN]
 
 
 async def _embedded(repo: Repository) -> None:
@@ -385,6 +384,7 @@ def _progress(what: str, file: Path) -> Iterator[_Bar]:
 AT_ONCE = 500
 """Messages, memories and threads that are in memory at once; a chat of ``openai`` is whole."""
 
+FORMATS = ("jsonl", "openai", "markdown")
 Write = Callable[[str], Any]
 
 
@@ -400,45 +400,34 @@ async def export_text(repo: Repository, file: str, to: str) -> dict[str, int]:
             await _write_memories(repo, out.write)
         for record in await repo.threads():
             conversation = repo.conversation(record.thread_id)
-            counts["messages"] += await FORMATS[to](conversation, out.write)
+            counts["messages"] += await _write_thread(conversation, out.write, to)
             counts["threads"] += 1
     return counts
 
 
-async def _pages(conversation: Conversation) -> AsyncIterator[list[StoredMessage]]:
-    end = await conversation.next_seq()
+async def _write_thread(conversation: Conversation, write: Write, to: str) -> int:
+    end, count, chat = await conversation.next_seq(), 0, list[StoredMessage]()
+    if to == "markdown":
+        write(f"## Thread {conversation.thread_id}\n\n")
     for first in range(0, end, AT_ONCE):
         last = min(first + AT_ONCE, end) - 1
-        yield await conversation.history(from_seq=first, to_seq=last)
-
-
-async def _jsonl(conversation: Conversation, write: Write) -> int:
-    count = 0
-    async for page in _pages(conversation):
-        for message in page:
-            write(json.dumps(output.as_data(message)) + "\n")
+        page = await conversation.history(from_seq=first, to_seq=last)
         count += len(page)
+        if to == "openai":
+            chat += page
+        elif to == "jsonl":
+            write("".join(json.dumps(output.as_data(message)) + "\n" for message in page))
+        else:
+            write("".join(map(_as_markdown, page)))
+    if to == "openai":
+        line = {"id": conversation.thread_id, "messages": to_openai(chat)}
+        write(json.dumps(line) + "\n")
     return count
 
 
-async def _openai(conversation: Conversation, write: Write) -> int:
-    messages = [message async for page in _pages(conversation) for message in page]
-    line = {"id": conversation.thread_id, "messages": to_openai(messages)}
-    write(json.dumps(line) + "\n")
-    return len(messages)
-
-
-async def _markdown(conversation: Conversation, write: Write) -> int:
-    write(f"## Thread {conversation.thread_id}\n\n")
-    count = 0
-    async for page in _pages(conversation):
-        for message in page:
-            who = message.actor or message.name or message.role
-            calls = [f"(calls {call.name})" for call in message.tool_calls]
-            said = "\n".join([*filter(None, [message.text]), *calls])
-            write(f"**{who}**, {message.at:%Y-%m-%d %H:%M}:\n\n{said}\n\n")
-        count += len(page)
-    return count
+def _as_markdown(message: StoredMessage) -> str:
+    who, said = output.said(message, "(calls {})")
+    return f"**{who}**, {message.at:%Y-%m-%d %H:%M}:\n\n{said}\n\n"
 
 
 async def _write_memories(repo: Repository, write: Write) -> None:
@@ -456,12 +445,5 @@ async def _write_memories(repo: Repository, write: Write) -> None:
         note = await repo.notes.read(info.topic)
         write(f"### {note.topic}\n\n{note.description}\n\n{note.body}\n\n")
 
-
-FORMATS: dict[str, Callable[[Conversation, Write], Awaitable[int]]] = {
-    "jsonl": _jsonl,
-    "openai": _openai,
-    "markdown": _markdown,
-}
-"""Format → what writes one conversation."""
 
 COMMANDS = (export_, import_)
