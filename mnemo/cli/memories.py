@@ -8,14 +8,15 @@ import subprocess
 import sys
 import tempfile
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
+
 from mnemo import Memory, Message, Repository, UsageError
 from mnemo.cli.importing.chats import read_chat
-from mnemo.cli.opening import Answer, in_known_repo, on_repo
-from mnemo.cli.output import answer, as_data, complain
+from mnemo.cli.opening import Answer, on_repo
+from mnemo.cli.output import as_data, complain
 from mnemo.runtime.text import counted
 
 _AT_ONCE = 1_000
@@ -126,15 +127,8 @@ async def changes(opened: Repository, **asked: Any) -> Answer:
     return {"changes": list(page)}, (("when", "before", "now"), rows), nothing
 
 
-def edit(
-    memory_id: str,
-    text: str | None = None,
-    *,
-    repo: str = "default",
-    store: str = "mnemo.db",
-    reason: str | None = None,
-    as_json: bool = False,
-) -> None:
+@on_repo("update_memory", "--reason")
+async def edit(opened: Repository, memory_id: str, text: str | None = None, **asked: Any) -> Answer:
     """
     Correct what a memory says, from now on; its history keeps the wording before.
 
@@ -143,17 +137,15 @@ def edit(
         text: The new wording; without it $EDITOR is opened.
         reason: Why, for its history.
     """
-    before = in_known_repo(store, repo, lambda opened: opened.memory(memory_id))
-    wording, version = _edited(before.text) if text is None else text, before.version
-    corrected = partial(Repository.update_memory, reason=reason, expected_version=version)
-    memory = in_known_repo(store, repo, lambda opened: corrected(opened, memory_id, wording))
-    changed = memory.version != version
-    told = f"{memory.id} is version {memory.version}: {memory.text}"
-    answer(
-        {"repo": repo, "changed": changed} | as_data(memory),
-        told if changed else f"{memory.id} says that already.",
-        as_json=as_json,
+    before = await opened.memory(memory_id)
+    wording = await anyio.to_thread.run_sync(_edited, before.text) if text is None else text
+    memory = await opened.update_memory(
+        memory_id, wording, expected_version=before.version, **asked
     )
+    changed = memory.version != before.version
+    told = f"{memory.id} is version {memory.version}: {memory.text}"
+    data = {"changed": changed} | as_data(memory)
+    return data, told if changed else f"{memory.id} says that already."
 
 
 def _said(given: str) -> str | tuple[Message, ...]:
