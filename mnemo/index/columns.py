@@ -176,6 +176,10 @@ class Postings:
             return None
         return parted(codes)
 
+    def beginning(self, start: str) -> list[str]:
+        """The terms that begin with *start*, in whatever order."""
+        return [term for term in [*self._numbers] if term.startswith(start)]
+
 
 def parted(codes: Codes) -> tuple[Codes, Floats]:
     """The documents and counts of postings."""

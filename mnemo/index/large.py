@@ -345,6 +345,9 @@ class _Held(Postings):
         held, counts = (columns.stored[name].cut(begin, end) for name in ("documents", "counts"))
         return held.astype(np.int64), counts.astype(np.float32)
 
+    def beginning(self, start: str) -> list[str]:
+        return _names(self._batch, "terms").beginning(start)
+
 
 class _Metadata(Facets):
     """The metadata of a large segment; what may hold is decoded for each filter it meets first."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -215,6 +216,13 @@ class Names(Sequence[str]):
         found = zip(which.tolist(), self.some(places), strict=True)
         same = np.array([asked[one] == name for one, name in found], np.bool_)
         return which[same], places[same]
+
+    def beginning(self, start: str) -> list[str]:
+        """The names that begin with *start*."""
+        found = re.finditer(re.escape(_encoded(start)), self._text.cut().tobytes())
+        at = np.array([one.start() for one in found], np.int64)
+        begins = self._begins.cut()[:-1]
+        return self.some(np.flatnonzero(np.isin(begins, at)))
 
     def shared(self, other: Names) -> list[str]:
         """The names that *other* has as well."""

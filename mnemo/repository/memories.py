@@ -197,8 +197,9 @@ class MemoryCalls:
 
         Args:
             types: Of ``semantic`` and ``procedural``.
-            words: That it has all of, or its tags, in whatever form; function words are left
-                out. Of more than 10,000 that have them the latest are listed.
+            words: That it has all of, or its tags, in whatever form; ``camp*`` is the beginning
+                of a word. Function words are left out. Of more than 10,000 that have them the
+                latest are listed.
             superseded: Those that another replaced, too.
             order: By when they were made: ``"newest"`` or ``"oldest"`` first, ties by id.
             limit: 1 to 1,000.

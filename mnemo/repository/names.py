@@ -25,6 +25,8 @@ from mnemo.values.feed import step_of
 from mnemo.values.graph import EdgeKind, NodeType, Semantic
 
 T = TypeVar("T")
+_BEGINNING = "*"
+"""Behind what is the beginning of a word; no index term has it."""
 
 NameKind: TypeAlias = Literal["speaker", "tag"]
 
@@ -36,6 +38,8 @@ MOST_FACTS = 500
 """Facts of a name that are given, the latest (S)."""
 MOST_SPEAKERS = 200
 """Speakers that are counted, the first ones (S)."""
+MOST_FORMS = 200
+"""Words of a part of the index that a beginning stands for (S)."""
 MOST_SAYING = 10_000
 """Facts or instructions that words find, the latest (S)."""
 MOST_LOOKUPS = 50_000
@@ -149,8 +153,11 @@ class NameIndex:
 
     async def saying(self, kinds: Sequence[NodeType], text: str) -> list[str]:
         """The ids of those of *kinds* that have all words of *text*, the latest of them."""
-        corpus = await self.parts.index.corpus()
-        _, ids = await self._run(_latest, corpus, kinds, terms_of(text), None, MOST_SAYING)
+        corpus, asked = await self.parts.index.corpus(), list[str]()
+        for chunk in text.split():
+            is_begun = chunk.endswith(_BEGINNING) and (found := words(chunk))
+            asked += [*found[:-1], found[-1] + _BEGINNING] if is_begun else terms_of(chunk)
+        _, ids = await self._run(_latest, corpus, kinds, tuple(asked), None, MOST_SAYING)
         return ids
 
     async def listed(self) -> Listed:
@@ -179,7 +186,8 @@ class NameIndex:
         said = await self._said(facts)
         has = _names_of(said, listed.terms, name)
         count = Counter(chain.from_iterable(has.values()))
-        del count[name]
+        for same in [one for one in count if terms_of(one) == asked]:
+            del count[same]
         shown = tuple(_shown(fact, heirs, has[fact.id]) for fact in facts)
         beside = sorted(count.items(), key=lambda one: (-one[1], fold(one[0])))
         kind: NameKind = "speaker" if speaker else "tag"
@@ -271,8 +279,10 @@ def _counted(corpus: CorpusView, speakers: Mapping[str, str]) -> tuple[Names, di
     most = MOST_LOOKUPS // max(1, len(parts))
     few = tags if len(tags) <= most else tags[: most // 2] + tags[-(most // 2) :]
     asked: dict[_Terms, tuple[str, str | None]] = {}
-    for name, speaker in chain(((s, f) for f, s in speakers.items()), ((tag, None) for tag in few)):
-        asked.setdefault(terms_of(name), (name, speaker))
+    for folded, name in speakers.items():
+        asked.setdefault(terms_of(name), (name, folded))
+    for name in sorted(few, key=len):  # of "painting" and "paintings" the first
+        asked.setdefault(terms_of(name), (name, None))
     asked.pop((), None)
     every = [*{term: None for terms in asked for term in terms}]
     hashed = hashes(every)
@@ -319,18 +329,25 @@ def _latest(
 
 def _saying(corpus: CorpusView, part: Part, terms: _Terms, speaker: str | None) -> Numbers:
     """The living documents with all of *terms*, and, of those in memory, what *speaker* said."""
-    view, found = part.view, None
-    for term in terms:
-        read = view.postings.read(term, view.count)
-        if read is None:
-            found = np.zeros(0, np.int64)
-            break
-        found = read[0] if found is None else found[np.isin(found, read[0], assume_unique=True)]
-    if found is None:
-        found = np.zeros(0, np.int64)
+    view, found = part.view, np.zeros(0, np.int64)
+    for place, term in enumerate(terms):
+        read = _holding(view, term)
+        found = found[np.isin(found, read, assume_unique=True)] if place else read
     pairs = corpus.behind.get("semantic")
     if speaker and pairs is not None and isinstance(part, DocumentsView):
         number = corpus.steps.actor_numbers.get(speaker, -1)
         told = pairs[corpus.steps.told_by[pairs[:, 1]] == number, 0]
         found = np.union1d(found, told[told < view.count])
     return found[view.alive[found]]
+
+
+def _holding(view: DocumentsView, term: str) -> Numbers:
+    """The documents that hold *term*, ascending; or a word that begins so."""
+    terms: Sequence[str] = [term]
+    if term.endswith(_BEGINNING):
+        start = term.removesuffix(_BEGINNING)
+        begun = view.postings.beginning(start)[:MOST_FORMS]
+        terms = [*dict.fromkeys((*index_terms_of((start,)), *begun))]
+    found = [view.postings.read(one, view.count) for one in terms]
+    held = [read[0] for read in found if read is not None]
+    return held[0] if len(held) == 1 else np.unique(np.concatenate([np.zeros(0, np.int64), *held]))

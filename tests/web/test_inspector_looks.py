@@ -87,7 +87,7 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize("width", [360, 1280, 2560])
+@pytest.mark.parametrize("width", [360, 1280, 3840])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_every_view_shows_all_of_its_text_with_contrast(browser, server, width, scheme):
     """Nothing is wider than the window or cut, axe-core finds no fault, the console is silent."""
@@ -112,6 +112,25 @@ async def test_every_view_shows_all_of_its_text_with_contrast(browser, server, w
                 found = [*await page.evaluate(OUTSIDE), *await inspector.violations()]
                 faults += [f"{view} {params}: {one}" for one in found]
         assert not faults, "\n".join(faults)
+
+
+async def test_on_a_wall_all_is_larger_and_stays_in_the_window(browser, server):
+    """At 4K the foot of the sidebar is in sight, and a curve's hairline is where the pointer is."""
+    async with inspected(browser, server) as inspector:
+        page = inspector.page
+        await page.set_viewport_size({"width": 3840, "height": 2160})
+        await inspector.open("overview", repo=REPO)
+        foot = await page.locator(".side footer").bounding_box()
+        assert 1_900 < foot["y"] + foot["height"] <= 2_160
+        title = await page.locator("h1").evaluate("one => one.getBoundingClientRect().height")
+        assert title >= 40
+        plot = page.locator(".curve .u-over").first
+        box = await plot.bounding_box()
+        at = box["x"] + box["width"] * 0.25
+        await page.mouse.move(at, box["y"] + box["height"] / 2)
+        await page.locator(".curve").first.get_by_text("at ").wait_for()
+        line = await page.locator(".curve .u-cursor-x").first.bounding_box()
+        assert abs(line["x"] - at) <= box["width"] / 59
 
 
 async def test_on_a_telephone_what_was_asked_for_is_in_sight(browser, server):

@@ -1,6 +1,8 @@
 """What the inspector says of itself: a stranger finds each of its words explained on the page."""
 
+import json
 from datetime import UTC, datetime, timedelta
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import pytest_asyncio
@@ -119,11 +121,59 @@ async def test_a_list_of_memories_says_whether_it_is_all_of_them(inspector, repo
     await repo.apply(Changeset(tuple(facts)))
     page = inspector.page
     await inspector.open("memories", repo=repo.id, words="lantern")
+    await page.get_by_text("newest 50 that match").wait_for()
+    await page.get_by_role("button", name="Load more").click()
     await page.get_by_text("61 memories: all that match").wait_for()
     await inspector.open("memories", repo=repo.id)
     await page.get_by_text("newest 50 of ").wait_for()
     await page.get_by_role("button", name="Load more").click()
     await page.get_by_text("memories: all there are").wait_for()
+
+
+async def test_seldom_filters_come_when_they_are_asked_for_and_stay_where_they_are_set(
+    inspector, repo
+):
+    """Order and days stand behind one chip; the oldest first is the other end of the list."""
+    await repo.apply(Changeset((Semantic("The oak tree is old."),)))
+    await repo.apply(Changeset((Semantic("The fir tree is new."),)))
+    page = inspector.page
+    await inspector.open("memories", repo=repo.id, words="tree")
+    assert await page.get_by_label("order").count() == 0
+    await page.get_by_role("button", name="+ filter").click()
+    await page.get_by_label("order").select_option("oldest first")
+    rows = page.locator("main .row")
+    await rows.first.filter(has_text="The oak tree is old.").wait_for()
+    assert "order=oldest" in page.url
+    await page.reload()
+    await rows.first.filter(has_text="The oak tree is old.").wait_for()
+    assert await page.get_by_role("button", name="+ filter").count() == 0
+
+
+async def test_of_many_threads_the_last_are_listed_and_all_are_found(inspector, repo):
+    """The list has an end, and says so; a name leads to what is behind it."""
+    for number in range(202):
+        await repo.conversation(f"talk-{number:03}").append({"role": "user", "content": "Hello."})
+    page = inspector.page
+    await inspector.open("threads", repo=repo.id)
+    await page.get_by_text("the last 200 of 203; others are found by their name").wait_for()
+    assert await page.locator("main .row").count() == 200
+    await page.get_by_role("searchbox", name="Thread").fill("talk-001")
+    await page.locator("main .row").filter(has_text="talk-001").wait_for()
+    assert await page.locator("main .row").count() == 1
+
+
+async def test_a_long_question_is_seen_whole_and_asked_by_enter(inspector, repo):
+    """On a telephone, too: the field grows; a new line is made with Shift alone."""
+    page = inspector.page
+    await page.set_viewport_size({"width": 360, "height": 740})
+    await inspector.open("recall", repo=repo.id)
+    field = page.get_by_label("Question")
+    low = (await field.bounding_box())["height"]
+    await field.fill("Which of the many coats that were ever mentioned does she take to Tokyo?")
+    assert (await field.bounding_box())["height"] >= 2.5 * 22 > low
+    await field.press("Enter")
+    await page.get_by_role("heading", name="Prompt text").wait_for()
+    assert "query=Which+of" in page.url
 
 
 async def test_selected_memories_are_forgotten_together(inspector, repo):
@@ -144,6 +194,49 @@ async def test_selected_memories_are_forgotten_together(inspector, repo):
     await page.get_by_text("Erased: 2 facts.").wait_for()
     await page.get_by_text("No memory matches").wait_for()
     assert (await repo.memory(kept.id)).text == "The mill is old."
+
+
+async def test_selected_memories_are_exported_and_copied_as_curl(inspector, repo):
+    """The file has a line of JSON for each; each command reads one memory."""
+    texts = {"The plum is blue.", "The plum is sweet."}
+    ids = {(await repo.add_memory(text)).id for text in texts}
+    page = inspector.page
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await inspector.open("memories", repo=repo.id, words="plum")
+    for text in texts:
+        await page.get_by_role("checkbox", name=f"Select: {text}").check()
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Export").click()
+    lines = (await (await download.value).path()).read_text("utf-8").splitlines()
+    assert {json.loads(line)["text"] for line in lines} == texts
+    await page.get_by_role("button", name="Copy as curl").click()
+    await page.get_by_role("button", name="copied").wait_for()
+    commands = (await page.evaluate("navigator.clipboard.readText()")).splitlines()
+    asked = [parse_qs(urlsplit(command.split("'")[1]).query) for command in commands]
+    assert {one["id"][0] for one in asked} == ids
+    assert {one["repo"][0] for one in asked} == {repo.id}
+
+
+async def test_repositories_are_sorted_by_every_column(inspector, repo):
+    """Each head sorts, down and then up, and says which way."""
+    await repo.remember("I knit.", actor="Ada", wait=True)
+    page = inspector.page
+    await inspector.open("overview", repo=repo.id)
+    table = page.get_by_role("region", name="Repositories").locator("table")
+    heads = await table.locator("thead th").all_inner_texts()
+    assert [head.strip(" ↓") for head in heads] == [
+        *("Name", "Failed", "To commit", "Waiting", "Facts", "Last write"),
+    ]  # fmt: skip
+    for place in (0, 4):
+        seen = []
+        for way in ("descending", "ascending"):
+            await table.locator("thead button").nth(place).click()
+            await table.locator(f"th[aria-sort={way}]").nth(0).wait_for()
+            rows = table.locator("tbody tr")
+            texts = [await row.locator(":scope > *").all_inner_texts() for row in await rows.all()]
+            seen.append([text[place] for text in texts])
+        order = [[int(one.replace(",", "")) if place else one for one in some] for some in seen]
+        assert order == [sorted(order[0], reverse=True), sorted(order[0])]
 
 
 async def test_days_of_a_filter_are_those_that_the_page_shows(browser, server, repo):

@@ -34,6 +34,8 @@ async def test_names_are_speakers_and_tags_of_two_facts_counted_by_words_too(mem
         "Melanie loves camping.",
     ]
     assert camping["neighbours"] == [["Melanie", 1]]
+    same = (await client.get("/v1/name", params={"repo": "r", "name": "Camping"})).json()
+    assert (same["total"], same["neighbours"]) == (2, [["Melanie", 1]])
     tent = (await client.get("/v1/name", params={"repo": "r", "name": "a tent"})).json()
     assert [fact["text"] for fact in tent["facts"]] == ["Camping needs a tent."]
 
@@ -92,7 +94,9 @@ async def test_words_are_looked_for_among_all_memories_a_page_at_a_time(memory, 
     assert [one["created_at"] for one in pages] == sorted(
         (one["created_at"] for one in pages), reverse=True
     )
-    for nothing in ("no such word", "the", "?"):
+    begun = await listed(words="lant* 17*", limit=1_000)
+    assert len(begun["items"]) == sum(f" {n}".startswith(" 17") for n in range(2_500))
+    for nothing in ("no such word", "the", "?", "*", "x*"):
         assert (await listed(words=nothing))["items"] == []
     other = await listed(
         words="room 4",

@@ -28,6 +28,8 @@ const TABS = { overview: "overview", sessions: "running", recall: "search", peop
 const KEYS = { "/": "search", "g + letter": "go to a view", "j, k": "next, back in a list", x: "select", Enter: "open", Esc: "close", "?": "these keys" };
 const LETTERS_OFF = "mnemo-letters-off";
 const MOST_EVENTS = 500;
+/** Repositories to choose from; the Overview finds all by their names. */
+const MOST_CHOICES = 1_000;
 /** Between two looks at what no event tells of, such as a state that another process has changed. */
 const LOOK_MS = 5_000;
 const ANNOUNCE_MS = 10_000;
@@ -202,7 +204,7 @@ function Banner({ link: { live, since, next } }) {
 }
 
 function Chooser({ repo, world, view }) {
-  const names = [...new Set([repo, ...world.repositories.map((record) => record.id)])].sort();
+  const names = [...new Set([repo, ...world.repositories.slice(0, MOST_CHOICES).map((record) => record.id)])].sort();
   return html`<select aria-label="Repository" value=${repo} onChange=${(event) => (location.hash = address(view, { repo: event.target.value }))}>
     ${names.map((name) => html`<option key=${name} value=${name} selected=${name === repo}>${name}</option>`)}
   </select>`;

@@ -73,7 +73,10 @@ export function useLoad(load, deps, tick = 0) {
 /** *items* in the order in which they were first seen, new ones first: a list to click in does not move. */
 export function useSteady(items) {
   const places = useRef(new Map()).current;
-  for (const { id } of items.toReversed()) if (!places.has(id)) places.set(id, -places.size);
+  const ids = new Set(items.map(({ id }) => id));
+  for (const id of places.keys()) if (items.length && !ids.has(id)) places.delete(id);
+  let least = Math.min(0, ...places.values());
+  for (const { id } of items.toReversed()) if (!places.has(id)) places.set(id, --least);
   return items.toSorted((a, b) => places.get(a.id) - places.get(b.id));
 }
 
@@ -186,10 +189,19 @@ export function Title({ text, hidden = false, children }) {
   return html`<div class="head"><h1>${text}</h1>${children}</div>`;
 }
 
+/** *words* as the beginnings of what is looked for: while they are typed, too. */
+export const begun = (words) => words.trim().split(/\s+/).map((word) => (/[\p{L}\p{N}]{2}$/u.test(word) ? `${word}*` : word)).join(" ");
+
 /** A field to search in, which `/` leads to. */
 export function Search({ label, value, onInput, large = false, ...rest }) {
   return html`<label class="search ${large ? "large" : ""}"><${Icon} name="search" /><span class="hidden">${label}</span>
     <input type="search" data-search placeholder=${label} value=${value} onInput=${onInput && ((event) => onInput(event.target.value))} ...${rest} />${large && html`<kbd aria-hidden="true">/</kbd>`}</label>`;
+}
+
+/** Filters that are seldom set: shown where one is, or when they are asked for. */
+export function Further({ isOn, children }) {
+  const [isOpen, setOpen] = useState(false);
+  return isOpen || isOn ? children : html`<button type="button" class="chip" onClick=${() => setOpen(true)}>+ filter</button>`;
 }
 
 /** Who a source is of: what was corrected or added by hand has the actor "hand". */

@@ -20,7 +20,7 @@ export function Activity() {
   return html`
     <${Title} text="Activity"><span class="origin" role="status">${plural(shown.length, "event")}${held ? `, paused; ${missed} more since` : ""}, the last 500 since the page was opened</span><//>
     <section class="card" aria-label="Events">
-      <header><${Search} label="Words, such as Committed" value=${words} onInput=${setWords} />
+      <header><${Search} label="Words" value=${words} onInput=${setWords} />
         <button onClick=${() => setHeld(held ? null : events)} aria-pressed=${held ? "true" : "false"}>${held ? "Go on" : "Pause"}</button></header>
       ${!shown.length && html`<${Empty}>${live ? (wanted.length && kept.length ? "Nothing matches." : "Nothing has happened since the page was opened.") : "The stream is not connected."}<//>`}
       <ol class="rows events">${shown.slice(0, most).map((event) => html`<li key=${event.number}><${Happened} event=${event} /></li>`)}</ol>

@@ -8,14 +8,17 @@ const SERIES = {
   recalls: { name: "Went out", unit: "recalls/min", isRate: true, fill: true },
   recall_p95_ms: { name: "Recall, p95", unit: "ms" },
   waiting: { name: "Waiting", unit: "messages", fill: true },
-  failed: { name: "Failed", unit: "in this hour", isSum: true, isBars: true },
+  failed: { name: "Failed", isSum: true, isBars: true },
 };
-const HEIGHT = 46;
+const SPANS = { minutes: "10 min", hour: "1 h", day: "24 h" };
+const OF_SPAN = { minutes: "in these 10 minutes", hour: "in this hour", day: "in this day" };
 
 export function Curves() {
   const { tick, live } = useContext(World);
   const [at, setAt] = useState(null);
-  const state = useLoad((signal) => get("/curves", { span: "hour" }, signal), [], tick);
+  const [of, setOf] = useState("hour");
+  const [isListed, setListed] = useState(false);
+  const state = useLoad((signal) => get("/curves", { span: of }, signal), [of], tick);
   const found = state.value;
   const theme = useTheme();
   if (!found) return null;
@@ -27,14 +30,15 @@ export function Curves() {
     event.preventDefault();
     return setAt(Math.min(count - 1, Math.max(0, (at ?? count - 1) + by)));
   };
-  return html`<section class="card" aria-label="The last hour">
+  return html`<section class="card" aria-label="Curves">
     <div class="curves" tabindex="0" role="group" aria-label="Curves; left and right move through the minutes" onKeyDown=${pressed} onMouseLeave=${() => setAt(null)}>
-      ${Object.entries(SERIES).map(([key, how]) => html`<${Curve} key=${key} ...${{ how, times, at, theme, live, step_s: found.step_s }} values=${found.series[key] ?? []} onAt=${setAt} />`)}
+      ${Object.entries(SERIES).map(([key, how]) => html`<${Curve} key=${`${key} ${found.step_s}`} ...${{ how, times, at, theme, live, of, step_s: found.step_s }} values=${found.series[key] ?? []} onAt=${setAt} />`)}
     </div>
-    <details class="body"><summary class="origin">as numbers</summary><div class="scroll" tabindex="0" role="region" aria-label="Curves as numbers"><table>
+    <div class="spans switch" role="group" aria-label="Time">${Object.entries(SPANS).map(([name, label]) => html`<button key=${name} aria-pressed=${name === of ? "true" : "false"} onClick=${() => (setAt(null), setOf(name))}>${label}</button>`)}</div>
+    <details class="body" onToggle=${(event) => setListed(event.target.open)}><summary class="origin">as numbers</summary>${isListed && html`<div class="scroll" tabindex="0" role="region" aria-label="Curves as numbers"><table>
       <thead><tr><th scope="col">Time</th>${Object.values(SERIES).map(({ name }) => html`<th scope="col" class="num">${name}</th>`)}</tr></thead>
       <tbody>${times.map((time, index) => html`<tr key=${time}><th scope="row">${clock(new Date(1_000 * time))}</th>${Object.keys(SERIES).map((key) => html`<td class="num">${shown(found.series[key]?.[index])}</td>`)}</tr>`).reverse()}</tbody>
-    </table></div></details>
+    </table></div>`}</details>
   </section>`;
 }
 
@@ -52,18 +56,20 @@ function useTheme() {
   return turn;
 }
 
-function Curve({ how, times, values, at, theme, live, step_s, onAt }) {
+function Curve({ how, times, values, at, theme, live, of, step_s, onAt }) {
   const box = useRef(null);
   const plot = useRef(null);
   const scaled = how.isRate ? values.map((value) => (value == null ? null : (value * 60) / step_s)) : values;
   const known = scaled.filter((value) => value != null);
-  const last = how.isRate ? (scaled.at(-2) ?? scaled.at(-1)) : known.at(-1); // a rate is of a whole minute
+  const minute = Math.max(1, 60 / step_s); // a rate is of a whole minute
+  const recent = values.slice(-1 - minute, -1).filter((value) => value != null);
+  const last = !how.isRate ? known.at(-1) : recent.length ? recent.reduce((sum, value) => sum + value, 0) : scaled.at(-1);
   const now = at === null ? (how.isSum && known.length ? known.reduce((sum, value) => sum + value, 0) : last) : scaled[at];
   const peak = known.length ? Math.max(...known) : null;
   const isYoung = known.length < 3; // a line has more points than that
   useEffect(() => {
     plot.current = drawn(box.current, [times, scaled], how, live, onAt);
-    const watch = new ResizeObserver(([{ contentRect }]) => plot.current.setSize({ width: contentRect.width, height: HEIGHT }));
+    const watch = new ResizeObserver(([{ contentRect: { width, height } }]) => plot.current.setSize({ width, height }));
     watch.observe(box.current);
     return () => (watch.disconnect(), plot.current.destroy());
   }, [theme, live, isYoung]);
@@ -73,7 +79,7 @@ function Curve({ how, times, values, at, theme, live, step_s, onAt }) {
     if (plot.current.cursor.idx !== at) plot.current.setCursor({ left, top: 0 }, false);
   }, [at]);
   const time = (index) => (times[index] === undefined ? "" : clock(new Date(1_000 * times[index])));
-  const unit = how.isSum && at !== null ? "in this minute" : how.unit;
+  const unit = how.isSum ? (at === null ? OF_SPAN[of] : step_s < 60 ? "in this second" : "in this minute") : how.unit;
   return html`<div class="curve" role="img" aria-label=${`${how.name}: ${shown(now)} ${unit}, peak ${shown(peak)}, ${time(0)} to ${time(times.length - 1)}`}>
     <p><span>${how.name}</span><span>${at === null ? (peak === null || how.isSum ? "" : `peak ${shown(peak)}`) : `at ${time(at)}`}</span></p>
     <p class="figure"><b>${shown(now)}</b> ${unit}</p>
@@ -94,7 +100,7 @@ function drawn(box, data, how, live, onAt) {
   if (how.fill) line.fill = weak;
   if (how.isBars) Object.assign(line, { paths: globalThis.uPlot.paths.bars({ size: [0.6, 4, 2] }), fill: colour });
   return new globalThis.uPlot({
-    width: Math.max(40, box.clientWidth), height: HEIGHT, padding: [4, 0, 1, 0], legend: { show: false },
+    width: Math.max(40, box.clientWidth), height: box.clientHeight, padding: [4, 0, 1, 0], legend: { show: false },
     axes: [{ show: false }, { show: false }],
     scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(1, high || 0) * 1.05] } },
     series: [{}, line],

@@ -1,9 +1,13 @@
 // Memories: is it known, is it right, away with it.
 
 import { call, get, post } from "../api.js";
-import { address, Copy, Empty, Failure, html, KINDS, Loaded, Name, number, origin, Place, plural, Search, short, Sources, State, Text, Time, Title, To, useContext, useEffect, useLoad, useRef, useState, useStill, Words, World } from "../parts.js";
+import { address, begun, Copy, Empty, Failure, Further, html, KINDS, Loaded, Name, number, origin, Place, plural, Search, short, Sources, State, Text, Time, Title, To, useContext, useEffect, useLoad, useRef, useState, useStill, Words, World } from "../parts.js";
 
 const PAGE = 50;
+/** Rows that are shown and renewed, and memories that are selected, at most. */
+const MOST_SHOWN = 1_000;
+/** Drafts that are kept, the last ones. */
+const MOST_DRAFTS = 50;
 
 export function Memories({ params }) {
   const [picked, setPicked] = useState(new Map());
@@ -12,7 +16,7 @@ export function Memories({ params }) {
   const isOpen = id || picked.size > 0 || erased;
   const pick = (memory) => {
     const chosen = new Map(picked);
-    if (!chosen.delete(memory.id)) chosen.set(memory.id, memory);
+    if (!chosen.delete(memory.id) && chosen.size < MOST_SHOWN) chosen.set(memory.id, memory);
     setPicked(chosen);
   };
   return html`
@@ -28,12 +32,12 @@ export function Memories({ params }) {
 }
 
 /** The request of a page; days are of the browser's time zone, and all of *until* counts. */
-const asked = ({ words, kind, actor, thread, session, since, until, replaced }, limit, after) => ({
-  ...(words && { words }), ...(kind && { types: [kind] }), superseded: replaced === "1",
+const asked = ({ words, kind, actor, thread, session, since, until, replaced, order }, limit) => ({
+  ...(words && { words: begun(words) }), ...(kind && { types: [kind] }), superseded: replaced === "1", ...(order && { order }),
   ...(actor && { actor }), ...(thread && { thread_id: thread }), ...(session && { session_id: session }),
   ...(since && { since: new Date(`${since}T00:00:00`).toISOString() }),
   ...(until && { until: new Date(`${until}T23:59:59.999`).toISOString() }),
-  limit, ...(after && { after }),
+  limit,
 });
 
 function List({ params, picked, pick, onClear, onErased }) {
@@ -51,29 +55,25 @@ function List({ params, picked, pick, onClear, onErased }) {
     setShown(PAGE);
   }, [filters]);
   // One request for all that is shown: what was loaded by "more" is renewed with the rest, and stays.
-  const state = useLoad(async (signal) => {
-    const found = { items: [], next: undefined };
-    do {
-      const page = await post("/memories/list", { repo }, asked({ ...rest, words: still.trim() }, Math.min(1_000, shown - found.items.length), found.next), signal);
-      found.items.push(...page.items);
-      found.next = page.next;
-    } while (found.next && found.items.length < shown);
-    return found;
-  }, [repo, filters, shown], tick);
+  const state = useLoad((signal) => post("/memories/list", { repo }, asked({ ...rest, words: still.trim() }, shown), signal), [repo, filters, shown], tick);
   const { semantic = 0, procedural = 0 } = repositories.find((record) => record.id === repo)?.nodes ?? {};
   const all = semantic + procedural;
   const change = (name) => (event) => (location.hash = address("memories", { repo, ...params, words: still, [name]: event.target.type === "checkbox" ? (event.target.checked ? "1" : "") : event.target.value }));
-  const isFiltered = Object.values({ ...rest, words: still, repo: "" }).some(Boolean);
+  const isFiltered = Object.values({ ...rest, words: still, repo: "", order: "" }).some(Boolean);
+  const count = ({ items, next }) => (next ? `${params.order || "newest"} ${number(items.length)}${isFiltered ? " that match" : ` of ${number(all)}`}` : `${plural(items.length, "memory", "memories")}: all ${isFiltered ? "that match" : "there are"}`);
   return html`<section class="card" aria-label="List">
     <div class="body stack"><${Search} label=${`Words, looked for in all ${number(all)}`} value=${words} onInput=${setWords} large />
       <div class="chips">
         <label class="chip ${params.kind ? "on" : ""}">kind <select onChange=${change("kind")}>${[["", "any"], ["semantic", "facts"], ["procedural", "instructions"]].map(([value, label]) => html`<option value=${value} selected=${value === (params.kind || "")}>${label}</option>`)}</select></label>
         <label class="chip ${params.actor ? "on" : ""}">said by <input placeholder="anyone" value=${params.actor} onChange=${change("actor")} /></label>
-        <label class="chip ${params.since ? "on" : ""}">since <input type="date" value=${params.since} onChange=${change("since")} /></label>
-        <label class="chip ${params.until ? "on" : ""}">until <input type="date" value=${params.until} onChange=${change("until")} /></label>
         <label class="chip ${params.replaced ? "on" : ""}"><input type="checkbox" checked=${params.replaced === "1"} onChange=${change("replaced")} /> replaced ones too</label>
+        <${Further} isOn=${params.since || params.until || params.order}>
+          <label class="chip ${params.since ? "on" : ""}">since <input type="date" value=${params.since} onChange=${change("since")} /></label>
+          <label class="chip ${params.until ? "on" : ""}">until <input type="date" value=${params.until} onChange=${change("until")} /></label>
+          <label class="chip ${params.order ? "on" : ""}">order <select onChange=${change("order")}>${[["", "newest first"], ["oldest", "oldest first"]].map(([value, label]) => html`<option value=${value} selected=${value === (params.order || "")}>${label}</option>`)}</select></label>
+        <//>
         ${["thread", "session"].map((name) => params[name] && html`<span class="chip on">${name} <strong>${short(params[name], 24)}</strong> <button class="plain" aria-label=${`any ${name}`} onClick=${() => (location.hash = address("memories", { repo, ...params, [name]: "" }))}>×</button></span>`)}
-      </div></div>
+        <span class="origin count" role="status">${state.value && count(state.value)}</span></div></div>
     ${picked.size > 0 && html`<${Picked} ...${{ picked, onClear, onErased, canWrite }} />`}
     <${Loaded} state=${state}>${({ items, next }) => html`
       ${items.length > 0 && html`<ul class="rows">${items.map((memory) => html`<li key=${memory.id} class=${`picks ${memory.id === id ? "chosen" : ""}`}>
@@ -84,7 +84,7 @@ function List({ params, picked, pick, onClear, onErased }) {
       ${!items.length && html`<${Empty}>${isFiltered || next
         ? html`<strong>No memory matches.</strong> ${still && html`What was said may: <${To} view="recall" params=${{ query: still }}>ask Recall for “${short(still, 40)}”<//>`}`
         : html`<strong>No facts yet.</strong> What is said becomes facts once it is extracted.<br /><code>mnemo remember "I live in Lund." --actor Ada</code>`}<//>`}
-      <div class="more">${next ? html`<button class="plain" onClick=${() => setShown(shown + PAGE)}>Load more</button>` : html`<span></span>`}<span class="origin" role="status">${next ? `newest ${number(items.length)}${isFiltered ? " that match" : ` of ${number(all)}`}` : `${plural(items.length, "memory", "memories")}: all ${isFiltered ? "that match" : "there are"}`}</span></div>`}
+      ${next && html`<div class="more">${shown < MOST_SHOWN ? html`<button class="plain" onClick=${() => setShown(shown + PAGE)}>Load more</button>` : html`<span class="origin">More than ${number(MOST_SHOWN)} are found by words, a name or days.</span>`}</div>`}`}
     <//></section>`;
 }
 
@@ -221,7 +221,12 @@ function Edit({ memory, onDone }) {
   const key = `${repo} ${memory.id}`;
   const [draft, setState] = useState(DRAFTS.get(key) ?? null);
   const [error, setError] = useState(null);
-  const setDraft = (value) => (value ? DRAFTS.set(key, value) : DRAFTS.delete(key), setState(value));
+  const setDraft = (value) => {
+    DRAFTS.delete(key);
+    if (value) DRAFTS.set(key, value);
+    for (const old of [...DRAFTS.keys()].slice(0, -MOST_DRAFTS)) DRAFTS.delete(old);
+    setState(value);
+  };
   if (!draft) return html`<button onClick=${() => setDraft({ text: memory.text, reason: "", version: memory.version })}>Correct</button>`;
   const isBehind = draft.version !== memory.version && draft.text !== memory.text;
   const save = (event) => {

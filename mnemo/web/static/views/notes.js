@@ -19,7 +19,7 @@ export function Notes({ params }) {
     <section class="card" aria-label="List"><header><${Search} label="Topic or description" value=${words} onInput=${setWords} /></header>
       <${Loaded} state=${state}>${() => (found.length
         ? html`<ul class="rows">${found.map((note) => html`<li key=${note.topic}><${To} view="notes" params=${{ topic: note.topic }} class="row ${note.topic === params.topic ? "chosen" : ""}" aria-current=${note.topic === params.topic ? "true" : undefined}>
-            <span class="strong text">${note.topic}</span><span class="origin"><${Time} at=${note.updated_at} /></span><span class="origin under">${short(note.description, 200)}${note.version > 1 ? `, version ${number(note.version)}` : ""}</span><//></li>`)}</ul>`
+            <span class="strong text">${note.topic}</span><span class="origin"><${Time} at=${note.updated_at} /></span><span class="origin under">${short(note.description, 200)}${note.version > 1 ? ` · version ${number(note.version)}` : ""}</span><//></li>`)}</ul>`
         : html`<${Empty}>${notes.length ? "No note has these words." : html`<strong>No notes yet.</strong> They are written at the end of a task, by topic, or here by hand.`}<//>`)}<//></section>
     ${params.topic && html`<${Note} key=${params.topic} topic=${params.topic} />`}
     ${!params.topic && params.write && html`<${Writer} note=${null} />`}

@@ -9,6 +9,8 @@ const MOST_LOOKED = 20;
 /** Repositories whose last words stand under "Just now". */
 const MOST_HEARD = 3;
 const MOST_NEWS = 8;
+/** Repositories that are listed. */
+const LISTED = 200;
 
 export function Overview() {
   const { repositories, tick, live, since, loadedAt } = useContext(World);
@@ -133,14 +135,15 @@ function Repositories() {
   return html`<section class="card" aria-labelledby="repositories">
     <header><h2 id="repositories">Repositories <span class="origin">${repositories.length}</span></h2><${Search} label="Filter" value=${words} onInput=${setWords} /></header>
     <table><thead><tr>${head("id", "Name")}${head("failed", "Failed", "num")}${head("ready", "To commit", "num")}${head("waiting", "Waiting", "num second")}${head("facts", "Facts", "num second")}${head("changed", "Last write", "num")}</tr></thead>
-      <tbody>${sorted.slice(0, 200).map((record) => html`<tr key=${record.id}>
+      <tbody>${sorted.slice(0, LISTED).map((record) => html`<tr key=${record.id}>
         <th scope="row"><a class="row-link" href=${address("sessions", { repo: record.id })}>${record.id}</a></th>
         <td class="num">${record.failed ? html`<${State} kind="failed" word=${record.failed} />` : html`<span class="soft">0</span>`}</td>
         <td class="num">${record.ready ? html`<${State} kind="ready" word=${record.ready} />` : html`<span class="soft">0</span>`}</td>
         <td class="num second">${record.waiting ? html`<${State} kind="waiting" word=${record.waiting} />` : html`<span class="soft">0</span>`}</td>
         <td class="num second">${number(COLUMNS.facts(record))}</td><td class="num soft"><${Time} at=${record.changed_at} age /></td>
       </tr>`)}</tbody></table>
-    ${!sorted.length && html`<${Empty}>No repository has this in its name.<//>`}
+    ${!sorted.length && html`<${Empty}>${repositories.length ? "No repository has this in its name." : "No repository holds anything yet."}<//>`}
+    ${sorted.length > LISTED && html`<p class="more origin">the first ${number(LISTED)} of ${number(sorted.length)}; others are found by their name</p>`}
   </section>`;
 }
 

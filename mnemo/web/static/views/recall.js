@@ -1,7 +1,7 @@
 // Recall: what does the model read, why, what is missing?
 
 import { get, post } from "../api.js";
-import { address, Copy, Empty, Failure, html, Icon, KINDS, Loaded, number, plural, Search, short, Sources, Text, Time, Title, To, useContext, useLoad, useMedia, useState, useStill, World } from "../parts.js";
+import { address, begun, Copy, Empty, Failure, Further, html, Icon, KINDS, Loaded, number, plural, Search, short, Sources, Text, Time, Title, To, useContext, useLoad, useMedia, useState, useStill, World } from "../parts.js";
 
 const MODES = { "": "any kind", semantic: "facts", procedural: "instructions", episodic: "steps", mixed: "mixed" };
 const CHOOSERS = { caller: "you", embedded: "the built-in rules", model: "the model" };
@@ -44,18 +44,22 @@ export function Recall({ params }) {
     const given = Object.fromEntries(new FormData(event.target));
     location.hash = address("recall", { repo, ...given, k: given.k === "10" ? "" : given.k });
   };
+  const entered = (event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && (event.preventDefault(), event.target.form.requestSubmit());
   const again = (event) => params.query && event.target.form.requestSubmit();
   return html`
     <${Title} text=${params.query ? `Recall: ${short(params.query, 60)}` : "Recall"} hidden />
     <form key=${JSON.stringify(params)} class="ask" onSubmit=${sent}>
-      <${Search} label="Question" name="query" required defaultValue=${params.query} large />
+      <label class="search large"><${Icon} name="search" /><span class="hidden">Question</span>
+        <textarea name="query" data-search required rows="1" placeholder="Question" defaultValue=${params.query} onKeyDown=${entered}></textarea><kbd aria-hidden="true">/</kbd></label>
       <button class="first">Recall</button>
       <div class="chips">
         <label class="chip">at most <input name="k" type="number" min="1" max="100" defaultValue=${params.k || 10} onChange=${again} /></label>
         <label class="chip ${params.actor ? "on" : ""}">said by <input name="actor" placeholder="anyone" defaultValue=${params.actor} onChange=${again} /></label>
         <label class="chip ${params.thread ? "on" : ""}">thread <input name="thread" placeholder="any" defaultValue=${params.thread} onChange=${again} /></label>
-        <label class="chip ${params.mode ? "on" : ""}">prefer <select name="mode" onChange=${again}>${Object.entries(MODES).map(([value, label]) => html`<option value=${value} selected=${value === (params.mode || "")}>${label}</option>`)}</select></label>
-        <label class="chip ${params.until ? "on" : ""}">said until <input name="until" type="date" defaultValue=${params.until} onChange=${again} /></label>
+        <${Further} isOn=${params.mode || params.until}>
+          <label class="chip ${params.mode ? "on" : ""}">prefer <select name="mode" onChange=${again}>${Object.entries(MODES).map(([value, label]) => html`<option value=${value} selected=${value === (params.mode || "")}>${label}</option>`)}</select></label>
+          <label class="chip ${params.until ? "on" : ""}">said until <input name="until" type="date" defaultValue=${params.until} onChange=${again} /></label>
+        <//>
       </div>
     </form>
     ${params.query
@@ -201,7 +205,7 @@ function WhereIs({ params }) {
   const [words, setWords] = useState("");
   const [chosen, setChosen] = useState(null);
   const still = useStill(words.trim());
-  const hits = useLoad(async (signal) => (still && !chosen ? (await post("/memories/list", { repo }, { words: still, limit: 5, superseded: true }, signal)).items : []), [still, chosen?.id]);
+  const hits = useLoad(async (signal) => (still && !chosen ? (await post("/memories/list", { repo }, { words: begun(still), limit: 5, superseded: true }, signal)).items : []), [still, chosen?.id]);
   const state = useLoad(async (signal) => (chosen ? (await post("/recall", { repo }, { ...asked(params), expect: chosen.id }, signal)).expected : null), [chosen?.id]);
   return html`<section class="card" aria-label="Where is"><div class="body">
     <${Search} label="Where is … (its words)" value=${chosen ? chosen.text : words} onInput=${(value) => (setChosen(null), setWords(value))} />

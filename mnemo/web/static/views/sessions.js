@@ -34,18 +34,22 @@ export function Sessions({ params }) {
     </div>`;
 }
 
-/** First words of remembered sessions, by id; they stay while the page does. */
+/** First words of remembered sessions, by id, the last of them. */
 const FIRST_WORDS = new Map();
+const MOST_NAMED = 500;
+/** Steps that are shown of an episode, at most. */
+const MOST_STEPS = 1_000;
 
 /** The first words of the sessions that were remembered, as far as they are shown. */
 function useFirstWords(sessions) {
   const { repo } = useContext(World);
   const wanted = sessions.filter(({ id, goal }) => goal === REMEMBERED && !FIRST_WORDS.has(id)).slice(0, 30).map(({ id }) => id);
   useLoad(async (signal) => {
-    for (const id of wanted) {
+    await Promise.all(wanted.map(async (id) => {
       const page = await post("/memories/list", { repo }, { session_id: id, limit: 1, order: "oldest" }, signal);
       FIRST_WORDS.set(id, page.items[0]?.sources.at(-1)?.text ?? "");
-    }
+    }));
+    for (const id of [...FIRST_WORDS.keys()].slice(0, -MOST_NAMED)) FIRST_WORDS.delete(id);
     return wanted.length;
   }, [wanted.join("\n")]);
   return ({ id, goal, thread_id }) => (goal === REMEMBERED ? FIRST_WORDS.get(id) || `Remembered from ${thread_id}` : goal || id);
@@ -103,7 +107,7 @@ function Details({ id, isAsked, count }) {
           <header><h2 id="details" tabindex="-1" ref=${heading}><${Text} text=${session.goal === REMEMBERED ? `Remembered from ${session.thread_id}` : session.goal || session.id} cut=${200} /></h2>
             <span class="origin">${plural(session.steps, "step")}, <${Time} at=${session.updated_at} /></span></header>
           <${Steps} ...${{ session, episode }} />
-          ${episode.steps.length === shown && html`<div class="more"><button class="plain" onClick=${() => setShown(shown + PAGE)}>Show more steps</button></div>`}
+          ${episode.steps.length === shown && html`<div class="more">${shown < MOST_STEPS ? html`<button class="plain" onClick=${() => setShown(shown + PAGE)}>Show more steps</button>` : html`<span class="origin">the first ${number(MOST_STEPS)} steps</span>`}</div>`}
         </div>
         ${episode.nodes && html`<${Waiting} nodes=${episode.nodes} />`}
         <${Brought} id=${id} />
@@ -166,15 +170,18 @@ function Steps({ session, episode }) {
   if (!episode.steps.length) {
     return html`<${Empty}>None is open: ${session.steps ? `all ${plural(session.steps, "step")} of earlier episodes are committed or discarded.` : "nothing was appended."}<//>`;
   }
+  // What is the same in all steps, or as in the one before, is not said again.
+  const rewards = new Set(episode.steps.map((step) => step.annotation?.reward));
+  const isNew = (index, of) => of(episode.steps[index]) !== (index ? of(episode.steps[index - 1]) : session.goal);
   return html`<ol class="steps">
-    ${episode.steps.map((step) => html`<li key=${step.index}>
+    ${episode.steps.map((step, index) => html`<li key=${step.index}>
       ${step.annotation?.boundary && html`<p class="boundary">a new trajectory begins here</p>`}
       <span class="soft num">${step.index + 1}</span><div>
       <p>${step.actor && html`<${Name} name=${step.actor} /> `}<${Text} text=${step.observation} cut=${600} /></p>
       ${step.action && html`<p class="soft"><${Icon} name="to" /> <${Text} text=${step.action} cut=${600} /></p>`}
-      <p class="origin"><${Time} at=${step.at} />
-        ${step.annotation?.subgoal && html`; subgoal: <${Text} text=${step.annotation.subgoal} cut=${120} />`}
-        ${step.annotation?.reward != null && html`; reward ${step.annotation.reward.toFixed(2)}`}${episode.committed.includes(step.index) ? "; committed" : ""}</p></div>
+      <p class="origin">${isNew(index, (one) => one.at?.slice(0, 16)) && html`<${Time} at=${step.at} />`}
+        ${step.annotation?.subgoal && isNew(index, (one) => one.annotation?.subgoal) && html`; subgoal: <${Text} text=${step.annotation.subgoal} cut=${120} />`}
+        ${step.annotation?.reward != null && rewards.size > 1 && html`; reward ${step.annotation.reward.toFixed(2)}`}${episode.committed.includes(step.index) ? "; committed" : ""}</p></div>
     </li>`)}
   </ol>`;
 }

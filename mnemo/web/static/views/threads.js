@@ -4,17 +4,23 @@ import { get, post } from "../api.js";
 import { address, Empty, Failure, html, Icon, Loaded, Name, number, plural, Search, short, Text, Time, dayOf, Title, To, useContext, useEffect, useLoad, useRef, useState, World } from "../parts.js";
 
 const PAGE = 100;
+/** Threads that are listed, the last ones written to. */
+const LISTED = 200;
 const ZONES = { eviction: "leave next", middle: "stay for now", recent: "stay longest" };
 
 export function Threads({ params }) {
   const { repo, tick } = useContext(World);
+  const [words, setWords] = useState("");
   const state = useLoad((signal) => get("/conversations", { repo }, signal), [repo], tick);
   const threads = (state.value ?? []).toSorted((a, b) => Date.parse(b.last_at ?? 0) - Date.parse(a.last_at ?? 0));
   const chosen = params.thread ?? (threads.length === 1 && !params.list ? threads[0].thread_id : undefined);
   if (chosen) return html`<${Conversation} key=${chosen} thread=${chosen} params=${params} count=${threads.length} record=${threads.find((one) => one.thread_id === chosen)} />`;
+  const found = threads.filter((one) => one.thread_id.toLowerCase().includes(words.toLowerCase()));
   return html`<${Title} text=${threads.length ? plural(threads.length, "thread") : "Threads"} />
-    <section class="card" aria-label="List"><${Loaded} state=${state}>${() => (threads.length
-      ? html`<ul class="rows">${threads.map((thread) => html`<li key=${thread.thread_id}><${To} view="threads" params=${{ thread: thread.thread_id }} class="row"><span class="strong text">${thread.thread_id}</span><span class="origin"><${Time} at=${thread.last_at} /></span><span class="origin under">${plural(thread.messages, "message")}, ${plural(thread.tokens, "token")}</span><//></li>`)}</ul>`
+    <section class="card" aria-label="List">${threads.length > 1 && html`<header><${Search} large label="Thread" value=${words} onInput=${setWords} /></header>`}<${Loaded} state=${state}>${() => (threads.length
+      ? html`<ul class="rows">${found.slice(0, LISTED).map((thread) => html`<li key=${thread.thread_id}><${To} view="threads" params=${{ thread: thread.thread_id }} class="row"><span class="strong text">${thread.thread_id}</span><span class="origin"><${Time} at=${thread.last_at} /></span><span class="origin under">${plural(thread.messages, "message")}, ${plural(thread.tokens, "token")}</span><//></li>`)}</ul>
+        ${!found.length && html`<${Empty}>No thread has these letters.<//>`}
+        ${found.length > LISTED && html`<p class="more origin">the last ${number(LISTED)} of ${number(found.length)}; others are found by their name</p>`}`
       : html`<${Empty}><strong>No conversations yet.</strong> A thread is what was said in one, in order.<br /><code>mnemo remember "I live in Lund." --actor Ada</code><//>`)}<//></section>`;
 }
 

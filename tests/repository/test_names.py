@@ -1,0 +1,46 @@
+"""Names and words of memories: found by the index, also where it lies in large segments."""
+
+from segments_kit import few, index_of, opened, seal, tell
+
+from mnemo import Changeset, Edge, Semantic, Tag
+from mnemo.index.large import LargeView
+
+
+async def said(repo):
+    """What a repository says of names and words, without what differs from index to index."""
+    listed = await repo.inspection.names()
+    named = [await repo.inspection.named(one) for one in ("honey", "Honey pots", "zoë", "nobody")]
+    words = [
+        {one.text for one in await repo.memories(words=asked, limit=1_000)}
+        for asked in ("honey", "hon* 1*", "zo* river", "Kept in jar", "x*")
+    ]
+    return listed.names, [(one.total, one.facts, one.neighbours) for one in named], words
+
+
+async def test_a_large_repository_says_the_same_of_names_and_words(tmp_path):
+    """Segments that lie on the disk are asked like what is held in memory."""
+    place = tmp_path / "r.db"
+    tags = [Tag("honey"), Tag("river")]
+    facts = [
+        Semantic(f"{('Honey', 'Zoë by the river', 'A jar of honeys')[n % 3]} kept in jar {n}.")
+        for n in range(150)
+    ]
+    edges = [Edge(tags[n % 2].id, fact.id, "membership") for n, fact in enumerate(facts)]
+    async with opened(place) as (_, repo):
+        await repo.apply(Changeset((*tags, *facts), tuple(edges)))
+        await tell(repo, 0, 200)
+        whole = await said(repo)
+    with few():
+        async with opened(place) as (memory, repo):
+            await seal(memory)
+            corpus = await index_of(memory, kept=True).corpus()
+            assert isinstance(corpus, LargeView)
+            assert corpus.claims["semantic"]
+            assert await said(repo) == whole
+    names, named, words = whole
+    assert [(one.name, one.kind) for one in names] == [("honey", "tag"), ("river", "tag")]
+    assert [total for total, *_ in named] == [125, 0, 50, 0]
+    honeyed = [n for n in range(150) if n % 3 != 1 or n % 2 == 0]
+    assert len(words[0]) == len(honeyed)
+    assert len(words[1]) == sum(str(n).startswith("1") for n in honeyed)
+    assert words[4] == set()
