@@ -162,6 +162,37 @@ def test_workers_want_a_store_that_they_can_share(tmp_path):
         assert "share" in complaints
 
 
+async def test_what_a_killed_worker_had_open_or_was_to_extract_goes_on(tmp_path):
+    """Each worker is killed: its sessions take steps elsewhere, and its successor extracts."""
+    with begun(tmp_path, "--port", "0", "--log-level", "error") as process:
+        assert process.stdout is not None
+        address = process.stdout.readline()
+        async with client_of(address) as client:
+            await all_answer(client)
+        for turn in (0, 1):
+            pids, ids = workers_of(process.pid), [f"{turn}-{number}" for number in range(8)]
+            for id in ids:  # each by a connection of its own, so that both have some
+                async with client_of(address) as client:
+                    goal = {"goal": "tidy", "session_id": id}
+                    assert (await client.post("/v1/sessions", json=goal)).is_success
+            said = {"content": f"Ada Byron has {turn + 5} cellos in Lund."}
+            async with client_of(address) as client:
+                assert (await client.post("/v1/remember", json=said)).is_success
+            os.kill(pids[turn], signal.SIGKILL)
+            await gone([pids[turn]])
+            for id in ids:
+                async with client_of(address) as client:
+                    step = {"observation": "A lantern.", "action": "wait"}
+                    where = {"session": id}
+                    added = await client.post("/v1/session/steps", params=where, json=step)
+                    assert added.is_success, added.text
+            async with client_of(address) as client:
+                assert (await client.post("/v1/settle", json={})).is_success
+                found = (await client.post("/v1/memories/list", json={})).json()["items"]
+                assert any(f"{turn + 5} cellos" in one["text"] for one in found)
+                await all_answer(client)
+
+
 # ── Under load, with one of them killed ──────────────────────────────────────────────
 
 
