@@ -120,10 +120,15 @@ def outdated(
     asked = _still_asked(question, given, candidate_pairs(given))
     pairs = [*dict.fromkeys((*asked, *(pair for pair in known if max(pair) < BEST)))]
     table = table or weights()
+    least = min(order_from, mark_from)
+    pairs = [
+        pair
+        for pair, most in zip(pairs, _at_most(question, given, pairs, table), strict=True)
+        if most >= least or pair in known
+    ]
     judged = []
     for pair, row in zip(pairs, question_numbers(question, given, pairs), strict=True):
-        total = table[""] + sum(table[name] * value for name, value in row.items())
-        chance = 1 / (1 + math.exp(-total))
+        chance = _chance(table[""] + sum(table[name] * value for name, value in row.items()))
         judged.append((1.0 if chance >= known.get(pair, math.inf) else chance, pair))
     # What has most likely replaced another gives its place to what is as likely alone.
     sure = {newer for chance, (_, newer) in judged if chance >= mark_from}
@@ -134,6 +139,20 @@ def outdated(
         for _, (older, newer) in sorted(found for found in judged if found[0] >= mark_from):
             marks[older] = newer
     return Ranking(order, marks)
+
+
+def _at_most(
+    question: str, given: Rivals, pairs: Sequence[tuple[int, int]], table: Mapping[str, float]
+) -> list[float]:
+    """The greatest probability that each of *pairs* can have, whatever its texts say."""
+    most = table[""] + sum(max(table.get(name, 0.0), 0.0) for name in _OF_TEXTS) + _ROUNDED
+    rows = _numbers_beside(question, given, pairs)
+    return [_chance(most + sum(table.get(n, 0.0) * v for n, v in row.items())) for row in rows]
+
+
+def _chance(odds: float) -> float:
+    """The probability of log *odds*."""
+    return 1 / (1 + math.exp(-odds))
 
 
 def candidate_pairs(given: Rivals) -> list[tuple[int, int]]:
@@ -161,14 +180,15 @@ def _still_asked(
 ) -> list[tuple[int, int]]:
     """The *pairs* whose newer tells a change, or most of what question and older name."""
     best = given.texts[:BEST]
-    terms = [_terms(text[:READ]) for text in best]
-    changes = [bool(kinds_of(text[:READ]) & {"change", "end", "begin"}) for text in best]
+    terms = tuple(_terms(text[:READ]) for text in best)
     rare, sought = _idf(terms), _terms(question)
 
     def is_asked(older: int, newer: int) -> bool:
         held = sought & terms[older]
         lost = held - terms[newer]
-        if changes[newer]:
+        if not lost:
+            return True
+        if not kinds_of(best[newer][:READ]).isdisjoint(("change", "end", "begin")):
             return len(held) < MANY or lost != held
         return sum(rare[t] for t in lost) <= LOST * sum(rare[t] for t in held)
 
@@ -246,31 +266,46 @@ def pair_numbers(older: str, newer: str, cosine: float) -> dict[str, float]:
     }
 
 
+_OF_TEXTS = ("linked", "shared", *KINDS, "value", "equal")
+"""Numbers of ``pair_numbers`` for which the texts are read, each in [0, 1]."""
+_ROUNDED = 1e-9
+
+
 def question_numbers(
     question: str, given: Rivals, pairs: Sequence[tuple[int, int]]
 ) -> list[dict[str, float]]:
     """All numbers of each of *pairs*, (older, newer), of the candidates of *question*."""
-    best = range(min(BEST, len(given.texts)))
-    parts = [_on_topic(given.texts[i][:READ], question) for i in best]
-    terms = [_terms(given.texts[i][:READ]) for i in best]
+    read = {one for pair in pairs for one in pair}
+    parts = {one: _on_topic(given.texts[one][:READ], question) for one in read}
+    return [
+        pair_numbers(parts[older], parts[newer], row["cosine"]) | row
+        for (older, newer), row in zip(pairs, _numbers_beside(question, given, pairs), strict=True)
+    ]
+
+
+def _numbers_beside(
+    question: str, given: Rivals, pairs: Sequence[tuple[int, int]]
+) -> list[dict[str, float]]:
+    """The numbers of each of *pairs* but for ``_OF_TEXTS``."""
+    terms = tuple(_terms(text[:READ]) for text in given.texts[:BEST])
     idf = _idf(terms)
     mass = [sum(map(idf.__getitem__, found)) or 1.0 for found in terms]
     asked = fold(question)
     tense = float(_PAST_TENSE.search(asked) is not None and not asks_the_past(question))
     now = float(_NOW.search(asked) is not None)
-    top = max(given.scores, default=0.0)
+    top, own = max(given.scores, default=0.0), given.cosines.tolist()
+    near = given.near.tolist()
     rows = []
     for older, newer in pairs:
-        both = terms[older] & terms[newer]
-        cosines = float(given.cosines[older]), float(given.cosines[newer])
+        both = [idf[term] for term in terms[older] & terms[newer]]
         rows.append(
-            pair_numbers(parts[older], parts[newer], float(given.near[older, newer]))
-            | {
-                "rare": sum(map(idf.__getitem__, both)) / math.sqrt(mass[older] * mass[newer]),
-                "alone": float(min(2, sum(idf[term] == idf[""] for term in both))),
-                "older_cosine": cosines[0],
-                "newer_cosine": cosines[1],
-                "least_cosine": min(cosines),
+            {
+                "cosine": near[older][newer],
+                "rare": sum(both) / math.sqrt(mass[older] * mass[newer]),
+                "alone": float(min(2, both.count(idf[""]))),
+                "older_cosine": own[older],
+                "newer_cosine": own[newer],
+                "least_cosine": min(own[older], own[newer]),
                 "older_behind": top - given.scores[older],
                 "newer_behind": top - given.scores[newer],
                 "rank": math.log1p(max(older, newer)),
@@ -281,7 +316,8 @@ def question_numbers(
     return rows
 
 
-def _idf(terms: Sequence[frozenset[str]]) -> dict[str, float]:
+@lru_cache(maxsize=8)
+def _idf(terms: tuple[frozenset[str], ...]) -> Mapping[str, float]:
     """Of each term among the candidates alone; under "" that of a term which two of them share."""
     count = Counter(term for found in terms for term in found) | Counter({"": 2})
     return {t: math.log1p((len(terms) - n + 0.5) / (n + 0.5)) for t, n in count.items()}
