@@ -447,7 +447,8 @@ class Search:
         missing = [id for id in dict.fromkeys(ids) if id not in self.steps]
         repeats = self.corpus.steps.repeats
         made = {id: next(iter(repeats.get(id, ())), id) for id in missing}
-        found = await self.feed.steps(list(made.values())) if missing else {}
+        named = [step for step in made.values() if document_number(step) is None]
+        found = await self.feed.steps(named) if named else {}
         self.steps |= {id: found[step] for id, step in made.items() if step in found}
         left = [id for id in missing if id not in self.steps and document_number(id) is not None]
         for id, (message, ttl_s) in (await self.feed.messages(left) if left else {}).items():
