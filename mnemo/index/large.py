@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -93,6 +94,11 @@ class Sealed:
         """Its documents as columns, without vectors; ids are found in ``ids``."""
         return DocumentsView(**_columns(self.batch, self._alive))
 
+    @cached_property
+    def current(self) -> Mask:
+        """Which are found, and hold now."""
+        return np.asarray(self._alive & np.isinf(self.view.valid_to))
+
     @property
     def living(self) -> Batch:
         """Those that are found."""
@@ -149,6 +155,11 @@ class Sealed:
         """Of the vectors of each document, and behind the last."""
         return _begins(self.batch.columns["vectors"])
 
+    @cached_property
+    def _are_single(self) -> bool:
+        """Whether each document has one vector."""
+        return bool((self.batch.columns["vectors"] == 1).all())
+
     def distances(self, asked: Floats) -> NDArray[np.uint16]:
         """How many signs of each vector are not those of *asked*, shape ``(dimensions,)``."""
         columns = self.batch.columns
@@ -156,15 +167,26 @@ class Sealed:
         differing = np.bitwise_count(columns["signs"] ^ bits)
         return np.asarray(differing.sum(axis=0, dtype=np.uint16))
 
+    def coded(self, rows: Numbers) -> tuple[NDArray[np.int8], Floats]:
+        """Vectors by their numbers, as codes, and what one of each counts."""
+        return self._stored["codes"].rows(rows), self._stored["scales"].rows(rows)
+
     def vectors(self, rows: Numbers) -> Floats:
         """Vectors by their numbers."""
-        codes, scales = self._stored["codes"].rows(rows), self._stored["scales"].rows(rows)
+        codes, scales = self.coded(rows)
         return np.asarray(codes * scales[:, np.newaxis], np.float32)
+
+    def rows_of(self, numbers: Numbers) -> tuple[Numbers, Numbers, NDArray[np.uint8]]:
+        """The numbers of all vectors of documents *numbers*; of which each is, and passages."""
+        if self._are_single:
+            return numbers, numbers, np.zeros(len(numbers), np.uint8)
+        rows, owners, passages = _spread(self._begins, numbers)
+        return rows, owners, passages.astype(np.uint8)
 
     def vectors_of(self, numbers: Numbers) -> tuple[Floats, Numbers, NDArray[np.uint8]]:
         """As of every ``Part``."""
-        rows, owners, passages = _spread(self._begins, numbers)
-        return self.vectors(rows), owners, passages.astype(np.uint8)
+        rows, owners, passages = self.rows_of(numbers)
+        return self.vectors(rows), owners, passages
 
 
 class SealedSteps(Sealed):
@@ -183,10 +205,20 @@ class SealedSteps(Sealed):
         around = (columns[name] for name in OF_PIECES[1:])
         return Pieces(exists, piece, int(piece.max(initial=-1)) + 1, *around)
 
+    @property
+    def current(self) -> Mask:
+        """As of every ``Sealed``."""
+        return self._alive
+
     @cached_property
     def sums(self) -> Sums:
         """Of its documents."""
         return Sums.of(self.view, self.pieces)
+
+    @cached_property
+    def of_pieces(self) -> Floats:
+        """The length of each of its pieces, in terms."""
+        return self.pieces.sums(self.view.lengths)
 
 
 class SealedClaims(Sealed):
@@ -198,17 +230,26 @@ class SealedClaims(Sealed):
         return _begins(self.batch.columns["behind"])
 
     @property
+    def rests(self) -> bool:
+        """Whether any has steps behind it."""
+        return len(_names(self.batch, "behind")) > 0
+
+    @property
     def resting(self) -> Mask:
         """Which have steps behind them."""
         return np.asarray(self.batch.columns["behind"] > 0)
 
     def behind(self, numbers: Numbers) -> Iterator[tuple[int, str]]:
         """Each of documents *numbers* with each step behind it."""
+        if not self.rests:
+            return zip((), (), strict=True)
         places, owners, _ = _spread(self._rests, numbers)
         return zip(owners.tolist(), _names(self.batch, "behind").some(places), strict=True)
 
     def resting_on(self, steps: Sequence[str], hashed: Hashes) -> Numbers:
         """The living documents behind which one of *steps* is."""
+        if not self.rests:
+            return np.zeros(0, np.int64)
         _, places = _names(self.batch, "behind").find_all(steps, hashed)
         numbers = np.unique(np.searchsorted(self._rests, places, "right") - 1)
         return numbers[self._alive[numbers]]
@@ -262,33 +303,25 @@ class Segment:
 S = TypeVar("S", bound=Sealed)
 
 
-def coarse(
-    parts: Sequence[tuple[S, Mask | None]], asked: Floats, most: int
-) -> list[tuple[S, Numbers]]:
+def coarse(parts: Sequence[tuple[Sealed, Mask]], asked: Floats, most: int) -> list[Numbers]:
     """
-    The about *most* vectors with the fewest signs that are not those of *asked*; each part with
-    its documents that count, all without.
+    Of each of *parts*, given with its documents that count, which of the about *most* vectors with
+    the fewest signs that are not those of *asked* it has.
     """
-    seen: list[tuple[S, Numbers | None, NDArray[np.uint16]]] = []
-    counts = np.zeros(len(asked) + 1, np.int64)
-    for part, ok in parts:
-        distances, rows = part.distances(asked), None
-        if ok is not None and not ok.all():
-            rows = np.flatnonzero(ok[part.owners])
-            distances = distances[rows]
-        counts += np.bincount(distances, minlength=len(counts))
-        seen.append((part, rows, distances))
-    least = int(np.searchsorted(np.cumsum(counts), most))
+    if not parts:
+        return []
+    farthest = len(asked) + 1
+    distances = [part.distances(asked) for part, _ in parts]
+    for (part, ok), away in zip(parts, distances, strict=True):
+        if not ok.all():
+            away[~ok[part.owners]] = farthest
+    away, begins = np.concatenate(distances), np.cumsum([0, *map(len, distances)])
+    least = bisect_left(range(len(asked)), most, key=lambda d: int(np.count_nonzero(away <= d)))
+    near, last = np.flatnonzero(away < least), np.flatnonzero(away == least)
     # Of those that are equally far the last ones, so that many of one text are no more.
-    spare, found = most - int(counts[:least].sum()), []
-    for part, rows, distances in reversed(seen):
-        near = np.flatnonzero(distances < least)
-        last = np.flatnonzero(distances == least)
-        last = last[max(len(last) - spare, 0) :]
-        spare -= len(last)
-        chosen = np.union1d(near, last)
-        found.append((part, chosen if rows is None else rows[chosen]))
-    return found
+    chosen = np.sort(np.concatenate((near, last[max(len(last) + len(near) - most, 0) :])))
+    cuts = np.searchsorted(chosen, begins)
+    return [chosen[a:b] - begin for a, b, begin in zip(cuts, cuts[1:], begins, strict=False)]
 
 
 def of_kind(segments: Iterable[Segment], kind: str, wanted: type[S]) -> tuple[S, ...]:
@@ -462,6 +495,12 @@ class LargeView(CorpusView):
         """As of every view."""
         return False
 
+    @property
+    def is_linked(self) -> bool:
+        """Whether anything in large segments rests on steps, or repeats messages."""
+        claims = (one for parts in self.claims.values() for one in parts)
+        return any(map(len, self._repeats())) or any(one.rests for one in claims)
+
     def parts(self, kind: NodeType) -> tuple[Part, ...]:
         """As of every view."""
         large: tuple[Part, ...] = self.claims.get(kind, ())
@@ -517,7 +556,7 @@ class LargeView(CorpusView):
             which, places = sealed.messages.find_all(ids, hashed)
             for one, step in zip(which.tolist(), sealed.steps.some(places), strict=True):
                 repeats[ids[one]] = (*repeats.get(ids[one], ()), step)
-        for id in ids:
+        for id in ids if self.steps.repeats else ():
             if steps := self.steps.repeats.get(id, ()):
                 repeats[id] = (*repeats.get(id, ()), *steps)
         return {step: id for id, steps in repeats.items() for step in steps}, repeats

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mnemo.index.columns import Floats
 from mnemo.index.corpus import DocumentsView, Part
@@ -14,8 +16,8 @@ from mnemo.values.graph import MOST_WORDINGS
 
 COARSE = 1_000
 _TOGETHER = 16
-_MULTIPLIED = 2**14
-"""Numbers of rows per product, so few that BLAS starts no threads: they spin for one another."""
+_MULTIPLIED = 2**18
+"""Multiplications at once, so few that BLAS starts no threads: they spin for one another."""
 
 
 def nearest(
@@ -32,7 +34,7 @@ def nearest(
     large = [one for one in parts if isinstance(one, Sealed) and one.width == width]
     for at in range(0, len(vectors), _TOGETHER):
         some = vectors[at : at + _TOGETHER]
-        cosines = [_products(view.vectors, some) for view in known]
+        cosines = [products(view.vectors, some) for view in known]
         for number in range(len(some)):
             near: list[tuple[str, float]] = []
             for view, columns in zip(known, cosines, strict=True):
@@ -40,7 +42,8 @@ def nearest(
                 rows = np.flatnonzero((column >= threshold) & view.alive[documents])
                 best = rows[np.lexsort((documents[rows], -column[rows]))][: MOST_WORDINGS * limit]
                 near += [(view.ids[documents[row]], float(column[row])) for row in best]
-            for part, rows in coarse([(one, None) for one in large], some[number], COARSE):
+            rows_of = coarse([(one, one.view.alive) for one in large], some[number], COARSE)
+            for part, rows in zip(large, rows_of, strict=True):
                 column = part.vectors(rows) @ some[number]
                 rows, column = rows[column >= threshold], column[column >= threshold]
                 order = np.argsort(-column)[: MOST_WORDINGS * limit]
@@ -69,9 +72,12 @@ def first_vectors(parts: Iterable[Part], ids: Sequence[str]) -> dict[str, list[F
     return found
 
 
-def _products(rows: Floats, vectors: Floats) -> Floats:
-    """The cosines of each of *vectors* with all *rows*, shape ``(vectors, rows)``."""
-    found, step = np.empty((len(rows), len(vectors)), np.float32), _MULTIPLIED // rows.shape[1] or 1
+def products(rows: NDArray[Any], vectors: Floats) -> Floats:
+    """The products of each of *vectors* with all *rows*, shape ``(vectors, rows)``."""
+    if len(vectors) == 1:
+        return products(rows, np.repeat(vectors, 2, axis=0))[:1]  # Else BLAS starts threads.
+    found, step = np.empty((len(rows), len(vectors)), np.float32), _MULTIPLIED // vectors.size or 1
     for at in range(0, len(rows), step):
-        found[at : at + step] = rows[at : at + step] @ vectors.T
+        some = rows[at : at + step].astype(np.float32, copy=False)
+        np.matmul(some, vectors.T, out=found[at : at + step])
     return found.T

@@ -96,6 +96,11 @@ class Pieces:
         )
         return cls(exists, piece, int(numbers[-1]) + 1, previous, following, kind, long)
 
+    def sums(self, values: NDArray[Any]) -> Floats:
+        """Of each piece the sum of *values* of its documents, of which all have one."""
+        values = np.where(self.exists, values, np.float32(0))
+        return np.bincount(np.maximum(self.piece, 0), values, self.count).astype(np.float32)
+
 
 def places(chosen: NDArray[Any], numbers: NDArray[Any]) -> Ints:
     """Where *numbers* stand among *chosen*, which ascend; -1 where they do not."""

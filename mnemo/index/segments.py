@@ -129,11 +129,14 @@ class Body:
         """Likewise *size* bytes from each of *begins* on."""
         if not size:
             return
-        first, last = begins // _BLOCK, (begins + size - 1) // _BLOCK
+        bits = _BLOCK.bit_length() - 1  # Shifting takes a tenth of the time of dividing.
+        first, last = begins >> bits, (begins + (size - 1)) >> bits
         between = (np.minimum(first + more, last) for more in range(1, size // _BLOCK + 1))
-        blocks = np.concatenate((first, last, *between))
-        new = blocks[np.frombuffer(self._checked, np.uint8)[blocks] == 0]
-        self._check({*new.tolist()})
+        checked = np.frombuffer(self._checked, np.uint8)
+        for blocks in (first, last, *between):
+            new = blocks[checked[blocks] == 0]
+            if len(new):
+                self._check({*new.tolist()})
 
     def _check(self, blocks: set[int]) -> None:
         for block in blocks:
@@ -167,20 +170,17 @@ class Columns(Mapping[str, NDArray[Any]]):
 class Names(Sequence[str]):
     """Texts in a segment, decoded when they are asked for."""
 
-    __slots__ = ("_begins", "_found", "_text")
+    __slots__ = ("_begins", "_found", "_places", "_text")
 
     def __init__(self, begins: Stored, text: Stored, *found: Stored) -> None:
         self._begins, self._text, self._found = begins, text, found
+        self._places: NDArray[Any] = np.zeros(0, np.uint8)
 
     def __len__(self) -> int:
         return len(self._begins) - 1
 
     def __iter__(self) -> Iterator[str]:
-        encoded, begins = self._text.cut().tobytes(), self._begins.cut().tolist()
-        if encoded.isascii():
-            text = encoded.decode("ascii")
-            return (text[begin:end] for begin, end in pairwise(begins))
-        return (_decoded(encoded[begin:end]) for begin, end in pairwise(begins))
+        return iter(_cut(self._text.cut().tobytes(), self._begins.cut().tolist()))
 
     def __getitem__(self, at: Any) -> Any:
         chosen = range(len(self))[at]
@@ -189,9 +189,11 @@ class Names(Sequence[str]):
     def some(self, numbers: Numbers) -> list[str]:
         """The names *numbers*, in that order."""
         numbers = np.asarray(numbers, np.int64)
-        ends = self._begins.rows(np.stack((numbers, numbers + 1), axis=1)).astype(np.int64)
-        text = self._text.spans(ends[:, 0], ends[:, 1]).data
-        return [_decoded(text[begin:end]) for begin, end in ends.tolist()]
+        begins, ends = (self._begins.rows(at).astype(np.int64) for at in (numbers, numbers + 1))
+        text, lengths = self._text.spans(begins, ends), ends - begins
+        last = np.cumsum(lengths)
+        places = np.repeat(ends - last, lengths)
+        return _cut(text[places + np.arange(len(places))].tobytes(), [0, *last.tolist()])
 
     def find(self, asked: Sequence[str], hashed: NDArray[np.uint64] | None = None) -> Places:
         """For each of *asked* its first place; -1: it is not there. *hashed*: their ``hashes``."""
@@ -224,6 +226,14 @@ class Names(Sequence[str]):
         begins = self._begins.cut()[:-1]
         return self.some(np.flatnonzero(np.isin(begins, at)))
 
+    def hashed(self, numbers: Numbers) -> NDArray[np.uint64]:
+        """The ``hashes`` of the names *numbers*."""
+        ordered, order = self._sorted()
+        if not len(self._places):
+            self._places = np.empty_like(order)
+            self._places[order] = np.arange(len(order))
+        return np.asarray(ordered[self._places[numbers]])
+
     def shared(self, other: Names) -> list[str]:
         """The names that *other* has as well."""
         (ordered, order), (theirs, _) = self._sorted(), other._sorted()
@@ -252,6 +262,14 @@ def _ordered(names: Iterable[str]) -> tuple[NDArray[np.uint64], NDArray[Any]]:
     hashed = hashes(breathed(names))
     order = np.argsort(hashed, kind="stable")
     return hashed[order], narrowed(order)
+
+
+def _cut(encoded: bytes, ends: Sequence[int]) -> list[str]:
+    """The names that lie between each two of *ends*."""
+    if encoded.isascii():
+        text = encoded.decode("ascii")
+        return [text[begin:end] for begin, end in pairwise(ends)]
+    return [_decoded(encoded[begin:end]) for begin, end in pairwise(ends)]
 
 
 def _encoded(name: str) -> bytes:

@@ -76,15 +76,15 @@ def of_pieces(own: Held, pieces: Pieces) -> Held:
         counts = np.bincount(piece[documents], times, pieces.count).astype(np.float32)
         holding = np.flatnonzero(counts)
         whole.append((share, holding, counts[holding]))
-    return whole, np.bincount(piece, lengths, pieces.count).astype(np.float32)
+    return whole, pieces.sums(lengths)
 
 
 def shares(texts: Held, mean: float) -> Floats:
     """BM25 of each text, as a share; *mean*: of the lengths of all, in terms."""
     found, lengths = texts
-    norms = np.float32(K1 * (1 - B)) + np.float32(K1 * B / mean) * lengths
     scores = np.zeros(len(lengths), np.float32)
     for share, holding, counts in found:
-        gained = counts * np.float32(K1 + 1) / (counts + norms[holding])
+        norms = np.float32(K1 * (1 - B)) + np.float32(K1 * B / mean) * lengths[holding]
+        gained = counts * np.float32(K1 + 1) / (counts + norms)
         scores[holding] += np.float32(share) * gained
     return np.minimum(scores, np.float32(1))

@@ -366,16 +366,16 @@ class Nearness:
         if asked is None or not len(vectors) or vectors.shape[1] != asked.shape[1]:
             none = np.zeros(view.count, np.float32)
             return cls(np.zeros(len(vectors), np.float32), none, none, None)
-        rows, bare = cosines(vectors, asked, centre, view.along(centre))
+        plain = np.stack([products(vectors, row) for row in asked], axis=1)
+        rows, bare = cosines(plain, asked, centre, view.along(centre))
         return cls(rows, view.best_of(rows), view.best_of(bare), _unit(asked[0] - centre))
 
 
-def cosines(vectors: Floats, asked: Floats, centre: Floats, along: Floats) -> tuple[Floats, Floats]:
+def cosines(plain: Floats, asked: Floats, centre: Floats, along: Floats) -> tuple[Floats, Floats]:
     """
-    The best cosine of each of *vectors* with a row of *asked*: all less *centre*, and as is;
-    *along*: their products with *centre*.
+    The best cosine of each of some vectors with a row of *asked*: all less *centre*, and as is;
+    *plain*: Their products with each row, shape ``(vectors, rows)``; *along*: with *centre*.
     """
-    plain = np.stack([products(vectors, row) for row in asked], axis=1)
     counted = np.full(len(asked), TAG_WEIGHT, np.float32)
     counted[:1] = 1.0
     off = along[:, np.newaxis]

@@ -11,7 +11,7 @@ from engines import emptied, rows_of
 from segments_kit import few, opened
 
 from mnemo import Config, ErasureReport, Mnemo
-from mnemo.recall import gather
+from mnemo.recall import grouped
 from mnemo.testing import HashingEmbedder
 
 WORDS = [
@@ -237,7 +237,7 @@ def holding(folder: Path, word: str) -> list[str]:
 async def test_facts_that_were_not_looked_at_do_not_outrank_those_that_were(place, monkeypatch):
     """A fact is worth what the turn is that it was made of, and names it."""
     for name, value in (("BEST", 8), ("COARSE", 40), ("TALKS", 2)):
-        monkeypatch.setattr(gather, name, value)
+        monkeypatch.setattr(grouped, name, value)
 
     async def best(repo: Any) -> list[float]:
         found = await repo.recall("Where does the user live, in which town?", k=10)

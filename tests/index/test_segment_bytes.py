@@ -72,6 +72,17 @@ def test_names_of_the_same_hash_are_told_apart(monkeypatch):
     assert [part.tolist() for part in found.find_all(["b", "c", "a"])] == [[0, 2, 2], [1, 0, 2]]
 
 
+@pytest.mark.parametrize("findable", [False, True])
+def test_the_hashes_of_names_are_known_by_their_places(findable):
+    """Without reading the names, in whatever order they are asked for."""
+    names = [f"name {number % 40}" for number in range(60)]
+    batch = Batch({"lengths": np.zeros(60, np.int32)}, {"ids": names})
+    found = opened(packed_batch(batch, findable=findable)).names["ids"]
+    numbers = np.array([59, 0, 7, 7, 40])
+    assert found.hashed(numbers).tolist() == hashes([names[n] for n in numbers]).tolist()
+    assert found.some(numbers) == [names[n] for n in numbers]
+
+
 def test_hashes_are_the_same_everywhere():
     """Segments hold them."""
     assert [f"{one:x}" for one in hashes(["a", "é\ud800"])] == [

@@ -11,7 +11,7 @@ from segments_kit import few, learn, opened, seal, tell
 
 from mnemo import Changeset, Config, Expected, Repository, Semantic
 from mnemo.index.large import LargeView
-from mnemo.recall import gather
+from mnemo.recall import grouped
 from mnemo.testing import ManualClock
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -165,7 +165,7 @@ async def test_an_invalid_id_is_refused(repo):
 async def test_what_a_large_repository_did_not_gather_is_told_with_its_score(tmp_path, monkeypatch):
     """It is gathered for that, and changes nothing that is found."""
     for name, few_of in (("BEST", 3), ("TALKS", 1), ("COARSE", 5), ("AROUND", 1)):
-        monkeypatch.setattr(gather, name, few_of)
+        monkeypatch.setattr(grouped, name, few_of)
     with few():
         async with opened(tmp_path / "m.db") as (memory, large):
             await tell(large, 0, 300)

@@ -18,7 +18,7 @@ from mnemo.index.large import LargeView, Segment, without_replaced
 from mnemo.index.pieces import CHAT, DOCUMENT, NOTE
 from mnemo.index.segment_rows import Kept
 from mnemo.index.segments import CHAINS, Chain, digest_of, unpacked
-from mnemo.recall import gather
+from mnemo.recall import gather, grouped
 from mnemo.recall.gather import GatheredView, gathered
 from mnemo.recall.request import RecallRequest, RecallRun
 from mnemo.recall.score import RecallQuestion, ask, eligible_steps
@@ -200,8 +200,9 @@ def asked(view: CorpusView, question: RecallQuestion, filters: Filters) -> HopZe
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not asked for by id is gathered sparingly."""
-    for name, value in (("EXACT", 0), ("BEST", 5), ("TALKS", 1)):
-        monkeypatch.setattr(gather, name, value)
+    monkeypatch.setattr(gather, "EXACT", 0)
+    for name, value in (("BEST", 5), ("TALKS", 1)):
+        monkeypatch.setattr(grouped, name, value)
 
 
 def some_of(view: CorpusView, story: Story) -> list[str]:
@@ -312,10 +313,8 @@ def test_what_was_gathered_is_found_under_all_its_names() -> None:
     for step, message in view.steps.aliases.items():
         if message in some.steps.documents:
             assert some.steps.of(step) == some.steps.of(message) != ()
-    for name in ("actor", "told_by"):
-        assert [some.steps.actors[n] for n in getattr(some.steps, name).tolist()] == [
-            view.steps.actors[n] for n in getattr(view.steps, name)[said].tolist()
-        ]
+    actors = [view.steps.actors[n] for n in view.steps.actor[said].tolist()]
+    assert [some.steps.actors[n] for n in some.steps.actor.tolist()] == actors
 
 
 async def test_nodes_that_are_not_in_memory_are_read_at_once(make_world: Any) -> None:

@@ -224,6 +224,18 @@ def test_a_date_that_is_not_over_is_no_past():
     assert asked_moment("Who is on call in February 2024?", times) == math.inf
 
 
+def test_no_pair_is_likelier_than_it_can_be_without_its_texts():
+    """So that of those that cannot reach a place no text needs be read."""
+    given = candidates(NURSE, TEACHER, CAT, MAIN, MOVED, ENDED)
+    pairs, table = [(a, b) for a in range(5) for b in range(a + 1, 6)], rivals.weights()
+    rows = rivals.question_numbers("What is her work now?", given, pairs)
+    chances = [rivals._chance(table[""] + sum(table[n] * v for n, v in r.items())) for r in rows]
+    most = rivals._at_most("What is her work now?", given, pairs, table)
+    assert all(chance <= at_most for chance, at_most in zip(chances, most, strict=True))
+    far = candidates(NURSE, CAT, near=0.0, cosine=0.05)
+    assert rivals._at_most("What is her work?", far, [(0, 1)], table)[0] < rivals.ORDER
+
+
 def test_the_table_has_a_weight_for_every_number():
     """The table that is shipped fits the code that reads it."""
     given = candidates(NURSE, TEACHER)
