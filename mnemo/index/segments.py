@@ -230,8 +230,9 @@ class Names(Sequence[str]):
         """The ``hashes`` of the names *numbers*."""
         ordered, order = self._sorted()
         if not len(self._places):
-            self._places = np.empty_like(order)
-            self._places[order] = np.arange(len(order))
+            places = np.empty_like(order)
+            places[order] = np.arange(len(order))
+            self._places = places  # As a whole: others may read meanwhile.
         return np.asarray(ordered[self._places[numbers]])
 
     def shared(self, other: Names) -> list[str]:
