@@ -701,13 +701,17 @@ class Mnemo:
         """
         return await self._usable()[0].backlog()
 
-    async def delete_repo(self, repo_id: str) -> ErasureReport:
+    async def delete_repo(self, repo_id: str, *, dry_run: bool = False) -> ErasureReport:
         """
         Delete a repository with everything in it, for good.
 
         Under this id, its ids of sessions are not used again, nor is an archive of them imported.
         Close it in other processes first: their sessions take no more, but what they hold in memory
         may be found until they open it anew.
+
+        Args:
+            repo_id: Not open here, but for a dry run.
+            dry_run: Report what would go; nothing is deleted.
 
         Returns:
             The counts; ``scrubbed`` says whether the bytes are gone from the files, too.
@@ -720,6 +724,8 @@ class Mnemo:
         """
         store, _ = self._usable()
         checked_repo_id(repo_id)
+        if dry_run:
+            return await store.what_is_in(repo_id)
         with self._claimed(repo_id, f"close_repo({repo_id!r}) first"):
             return await completed(self._root.own(partial(store.delete_repository, repo_id)))
 

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from mnemo.config import IndexConfig, StoreConfig
 from mnemo.erasure.erase import scrubbed
-from mnemo.erasure.repositories import delete_repository, repository_records
+from mnemo.erasure.repositories import delete_repository, repository_records, what_is_in
 from mnemo.graph import graph_checks
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.erased import leave_put_off, leave_segments, owing_segments
@@ -195,6 +195,10 @@ class EngineStore:
         if cache and asked is not None:
             await cache.confirm(asked)
         return found
+
+    async def what_is_in(self, repo_id: str) -> ErasureReport:
+        """What ``delete_repository`` would delete. *Raises* ``NotFound``. *Cancellation*: safe."""
+        return await self.engine.reading(partial(what_is_in, repo_id=repo_id))
 
     async def delete_repository(self, repo_id: str) -> ErasureReport:
         """

@@ -107,11 +107,18 @@ _TABLES = (
 """Every table with rows of a repository, but for those of the full text."""
 
 
+def what_is_in(tx: Tx, repo_id: str) -> ErasureReport:
+    """What ``delete_repository`` would delete."""
+    repo = _known(tx, repo_id)
+    counted = (*_TABLES, "texts")
+    queries = (f"SELECT '{name}', count(*) FROM {name} WHERE repo = :repo" for name in counted)
+    found = Counter(dict(tx.run(" UNION ALL ".join(queries), {"repo": repo}).fetchall()))
+    return _report(found, found["texts"])
+
+
 def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
     """Delete a repository with everything in it; its ids are not used again under its name."""
-    repo = repo_row(tx, repo_id)[0]
-    if not repo:
-        raise NotFound("repository", repo_id)
+    repo = _known(tx, repo_id)
     remember_erased(tx, repo_id, [id for (id,) in tx.run(_IDS, {"repo": repo}).fetchall()])
     rows = [step_row(ordinal, side) for ordinal in _numbers(tx, _STEPS, repo) for side in (0, 1)]
     rows += map(message_row, _numbers(tx, _MESSAGES, repo))
@@ -123,6 +130,17 @@ def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
     for table in ("repos", "$names"):
         tx.run(f"DELETE FROM {table} WHERE no = ?", (repo,))
     tx.dialect.note_erased(tx)
+    return _report(gone, texts)
+
+
+def _known(tx: Tx, repo_id: str) -> int:
+    repo = repo_row(tx, repo_id)[0]
+    if not repo:
+        raise NotFound("repository", repo_id)
+    return repo
+
+
+def _report(gone: Counter[str], texts: int) -> ErasureReport:
     gone["vectors"] += gone["note_vectors"] + gone["item_vectors"]
     counts: dict[str, Any] = {f.name: gone[f.name] for f in fields(ErasureReport) if f.name in gone}
     return ErasureReport(**counts, fulltext_rows=texts)

@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,9 +143,12 @@ async def test_a_deleted_repository_leaves_no_row_and_no_byte(kit, db):
     doomed = await kit.memory.open_repo(f"of {SECRET}")
     await filled(kit, doomed, SECRET)
     assert files_with(db, SECRET)
+    planned = await kit.memory.delete_repo(doomed.id, dry_run=True)
+    assert await kit.memory.has_repo(doomed.id)
     await kit.memory.close_repo(doomed.id)
     report = await kit.memory.delete_repo(doomed.id)
     assert report.scrubbed
+    assert replace(report, scrubbed=planned.scrubbed) == planned
     assert report.steps >= 2
     assert report.messages >= 12
     assert report.sessions >= 2
@@ -185,8 +189,9 @@ async def test_an_open_or_unknown_repository_is_not_deleted(kit):
     with pytest.raises(RepositoryAlreadyOpen, match="close_repo"):
         await kit.memory.delete_repo("r")
     for unknown in ("nobody", "R"):
-        with pytest.raises(NotFound):
-            await kit.memory.delete_repo(unknown)
+        for dry_run in (True, False):
+            with pytest.raises(NotFound):
+                await kit.memory.delete_repo(unknown, dry_run=dry_run)
     with pytest.raises(ValueError, match="repo_id"):
         await kit.memory.delete_repo(" ")
     assert [memory.text for memory in await kit.repo.memories()] == ["Ada likes tea"]
