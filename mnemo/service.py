@@ -593,7 +593,11 @@ class Mnemo:
             yield lines
 
     async def import_repo(
-        self, repo_id: str, lines: AsyncIterable[str] | Iterable[str]
+        self,
+        repo_id: str,
+        lines: AsyncIterable[str] | Iterable[str],
+        *,
+        exist_ok: bool = False,
     ) -> ArchiveHead:
         """
         Make *repo_id* what another repository was when *lines* were exported; all or nothing.
@@ -605,6 +609,8 @@ class Mnemo:
             repo_id: Not open here, and empty.
             lines: As ``export_repo`` gives them; also an open text file, which is read
                 off the event loop.
+            exist_ok: A repository that holds just what the archive says, as after an import
+                whose answer was lost, is left as it is, open or not.
 
         Returns:
             What the archive says of itself: ``revision``, ``space``, ``counts``.
@@ -620,9 +626,11 @@ class Mnemo:
         """
         store, _ = self._usable()
         checked_repo_id(repo_id)
+        archive = store.archive(repo_id)
+        if exist_ok and (found := await archive.matched(lines)) is not None:
+            return found
         with self._claimed(repo_id, "import before opening it"):
-            head: ArchiveHead = await store.archive(repo_id).write(lines)
-            return head
+            return await archive.write(lines)
 
     async def copy_to(
         self,

@@ -42,6 +42,8 @@ from mnemo.values.messages import StoredMessage, searchable_text
 from mnemo.values.vectors import owner_of_vector
 
 _PAGE_ROWS, _PAGE_LINES = 500, 500
+_PAGE_CHARACTERS = 4 * 2**20
+"""From which on a page of lines is full (S)."""
 
 
 # ── What fits ────────────────────────────────────────────────────────────────────────
@@ -166,6 +168,24 @@ class StoredArchive(OfRepository):
         return reader.head
 
 
+    async def matched(self, lines: AsyncIterable[str] | Iterable[str]) -> ArchiveHead | None:
+        """
+        The head, if *lines* are what ``read`` gives now; ``None``: nothing is there.
+
+        *Raises* ``UsageError``: something else is there. *Cancellation*: safe.
+        """
+        async with self.read() as (head, own), aclosing(pages_of(lines)) as pages:
+            if head.is_empty:
+                return None
+            async for page in pages:
+                for line in page:
+                    if await anext(own, "") != f"{line}".rstrip("\r\n") + "\n":
+                        raise _filled(self._repo_id)
+            if await anext(own, None) is not None:
+                raise _filled(self._repo_id)
+            return head
+
+
 def _execute(statement: str, tx: Tx) -> None:
     tx.run(statement)
 
@@ -191,23 +211,41 @@ def _page(kind: Kind, rows: Result, read: Rows[str], _: Tx) -> list[str]:
 async def _batches(
     reader: LinesReader, lines: AsyncIterable[str] | Iterable[str]
 ) -> AsyncGenerator[Batch, None]:
-    if isinstance(lines, str | bytes):
-        raise ValueError("lines must give one line after the other, not be one text")
     threads = Threads()
-    if isinstance(lines, AsyncIterable):
-        page: list[str] = []
-        async for line in lines:
-            page.append(line)
-            if len(page) == _PAGE_LINES:
-                yield await threads.run(reader.batch, page)
-                page = []
-        yield await threads.run(reader.batch, page)
-    else:
-        # A plain iterable may be a file: reading it is work for a thread.
-        rest = iter(lines)
-        while page := await threads.run(lambda: [*islice(rest, _PAGE_LINES)]):
+    async with aclosing(pages_of(lines)) as pages:
+        async for page in pages:
             yield await threads.run(reader.batch, page)
     reader.finish()
+
+
+async def pages_of(lines: AsyncIterable[str] | Iterable[str]) -> AsyncGenerator[list[str], None]:
+    """*lines*, some at once, within bounds; a plain iterable, which may be a file, in a thread."""
+    if isinstance(lines, str | bytes):
+        raise ValueError("lines must give one line after the other, not be one text")
+    if isinstance(lines, AsyncIterable):
+        page, size = list[str](), 0
+        async for line in lines:
+            page.append(line)
+            size += len(line) if isinstance(line, str) else 0
+            if len(page) == _PAGE_LINES or size > _PAGE_CHARACTERS:
+                yield page
+                page, size = [], 0
+        if page:
+            yield page
+        return
+    threads, rest = Threads(), iter(lines)
+    while page := await threads.run(_next_page, rest):
+        yield page
+
+
+def _next_page(lines: Iterator[str]) -> list[str]:
+    page, size = list[str](), 0
+    for line in islice(lines, _PAGE_LINES):
+        page.append(line)
+        size += len(line) if isinstance(line, str) else 0
+        if size > _PAGE_CHARACTERS:
+            break
+    return page
 
 
 # ── Staging ──────────────────────────────────────────────────────────────────────────
@@ -430,7 +468,11 @@ def refuse_filled(tx: Tx, repo_id: str) -> None:
     repo, revision, _, _ = repo_row(tx, repo_id)
     (filled,) = tx.run(f"SELECT {_FILLED}", {"repo": repo}).fetchone()
     if filled or revision:
-        raise UsageError(f"repository {repo_id!r} is not empty: import into another one")
+        raise _filled(repo_id)
+
+
+def _filled(repo_id: str) -> UsageError:
+    return UsageError(f"repository {repo_id!r} is not empty: import into another one")
 
 
 def move(tx: Tx, repo_id: str, head: ArchiveHead, fit: Fit) -> None:

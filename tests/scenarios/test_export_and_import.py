@@ -230,6 +230,44 @@ async def test_an_import_wants_a_closed_and_empty_repository(tmp_path):
         assert (await memory.check()).problems == ()
 
 
+async def test_an_import_whose_answer_was_lost_is_made_again(tmp_path):
+    """With *exist_ok* a repository that holds just that is left as it is; any other is refused."""
+    async with service(tmp_path / "a.db", ManualClock()) as memory:
+        await fill(memory)
+        lines = await lines_of(memory)
+        for _ in range(2):
+            head = await memory.import_repo("copy", lines, exist_ok=True)
+            assert (head.revision, head.counts["step"]) == (json.loads(lines[0])["revision"], 7)
+        await memory.open_repo("copy")
+        assert await memory.import_repo("copy", (line.rstrip() for line in lines), exist_ok=True)
+        changed = lines[-1].replace('"', " ", 1)
+        for other in (lines[:-1], [*lines, lines[-1]], [*lines[:-1], changed], [*lines[:-1], 1]):
+            with pytest.raises(UsageError, match="not empty"):
+                await memory.import_repo("copy", other, exist_ok=True)
+        assert await lines_of(memory, "copy") == lines
+
+
+@pytest.mark.parametrize("form", ["plain", "asynchronous"])
+async def test_few_long_lines_are_held_at_once(form):
+    """Pages are bounded by their size, too."""
+    read = 0
+
+    def endless() -> Iterable[str]:
+        nonlocal read
+        while True:
+            read += 1
+            yield " " * 2**20
+
+    async def arriving() -> AsyncIterator[str]:
+        for line in endless():
+            yield line
+
+    async with service("memory:", ManualClock()) as memory:
+        with pytest.raises(InvalidArchive, match="line 1: not JSON"):
+            await memory.import_repo("r", endless() if form == "plain" else arriving())
+    assert read < 10
+
+
 async def test_a_repository_is_not_opened_while_it_is_imported():
     """Whoever tries is told; afterwards it opens."""
     clock = ManualClock()
