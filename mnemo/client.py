@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
@@ -22,6 +22,7 @@ from mnemo.remote import (
     NotesCalls,
     PinsCalls,
     RepositoryCalls,
+    ServiceCalls,
     SessionCalls,
     SnapshotsCalls,
 )
@@ -51,7 +52,7 @@ PAGE = 1_000
 """Messages that are read at once."""
 
 
-class RemoteMnemo:
+class RemoteMnemo(ServiceCalls):
     """
     A service that runs elsewhere (``mnemo serve``), called like ``Mnemo``.
 
@@ -185,6 +186,59 @@ class RemoteMnemo:
             return answer.content
         raise exchange.error_of(answer.status_code, answer.content)
 
+    async def _send(self, operation: Operation, given: dict[str, Any], **where: str) -> Any:
+        """Send a call; *where* is what else its address names."""
+        wait_s = _bounded(given)
+        sent = _as_json(given)
+        body = None
+        if operation.method not in ("GET", "DELETE"):
+            kept = {one.name for one in operation.parameters if not one.address}
+            body = {name: sent.pop(name) for name in [*sent] if name in kept} if kept else None
+        named = {one.name: one.address or one.name for one in operation.parameters}
+        params = where | {named[name]: sent[name] for name in sent}
+        is_told = operation.result is mnemo.Session or (not operation.result and "session" in where)
+        kind = dict[str, Any] if is_told else operation.result
+        path = f"/v1{operation.path}"
+        content = await self.call(operation.method, path, params, body, wait_s=wait_s)
+        return exchange.read_as(kind, content)
+
+    async def _carry_out(self, operation: Operation, given: dict[str, Any]) -> Any:
+        return await self._send(operation, given)
+
+    @asynccontextmanager
+    async def export_repo(self, repo_id: str) -> AsyncIterator[AsyncIterator[str]]:
+        """
+        Everything of a repository as lines, see ``Mnemo.export_repo``.
+
+        Raises:
+            NotFound: There is nothing in it.
+            UsageError: The token has no right to it.
+            Unreachable: The connection failed, or broke off: what came is not all of it.
+        """
+        params = given(repo=checked_repo_id(repo_id))
+        async with self._streamed("GET", "/v1/repository/export", params) as answer:
+            yield (line + "\n" async for line in answer.aiter_lines())
+
+    async def import_repo(
+        self,
+        repo_id: str,
+        lines: AsyncIterable[str] | Iterable[str],
+        *,
+        exist_ok: bool = True,
+    ) -> mnemo.ArchiveHead:
+        """
+        Make *repo_id* what *lines* say, see ``Mnemo.import_repo``; one that broke off can be sent
+        again.
+
+        Raises:
+            UsageError: As there, or the token has no right to it.
+            Unreachable: The connection failed; nothing or all was imported.
+                *Cancellation*: safe; all or nothing, unless the last line was sent.
+        """
+        params = {"repo": checked_repo_id(repo_id), "exist_ok": exist_ok}
+        async with self._streamed("POST", "/v1/repository/import", params, lines) as answer:
+            return exchange.read_as(mnemo.ArchiveHead, await answer.aread())
+
     @asynccontextmanager
     async def events(
         self, repo_id: str | None = None, *, after: str | None = None
@@ -201,18 +255,31 @@ class RemoteMnemo:
             ValueError: *after* is no cursor.
             Unreachable: The connection failed, or broke off; go on with *after*.
         """
+        params, headers = given(repo=repo_id), given(**{"last-event-id": after})
+        async with self._streamed("GET", "/v1/events", params, headers=headers) as answer:
+            yield exchange.read_events(answer.aiter_lines())
+
+    @asynccontextmanager
+    async def _streamed(
+        self,
+        method: str,
+        path: str,
+        params: dict[str, Any],
+        lines: AsyncIterable[str] | Iterable[str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[Any]:
+        """A successful answer that is still to be read; *lines* are sent. *Raises* as ``call``."""
         import httpx
 
-        http = self._opened()
-        params, headers = given(repo=repo_id), given(**{"last-event-id": after})
-        timeout = httpx.Timeout(self._timeout_s, read=None)
+        http, timeout = self._opened(), httpx.Timeout(self._timeout_s, read=None)
+        content = None if lines is None else exchange.encoded(lines)
         try:
             async with http.stream(
-                "GET", "/v1/events", params=params, headers=headers, timeout=timeout
+                method, path, params=params, headers=headers, content=content, timeout=timeout
             ) as answer:
                 if not answer.is_success:
                     raise exchange.error_of(answer.status_code, await answer.aread())
-                yield exchange.read_events(answer.aiter_lines())
+                yield answer
         except httpx.HTTPError as error:
             raise mnemo.Unreachable(f"{self._base} broke off: {error}") from error
 
@@ -256,19 +323,7 @@ class RemoteRepository(RepositoryCalls):
 
     async def _send(self, operation: Operation, given: dict[str, Any], **where: str) -> Any:
         """Send a call; *where* is what else its address names."""
-        wait_s = _bounded(given)
-        sent = _as_json(given)
-        body = None
-        if operation.method not in ("GET", "DELETE"):
-            kept = {one.name for one in operation.parameters if not one.address}
-            body = {name: sent.pop(name) for name in [*sent] if name in kept} if kept else None
-        named = {one.name: one.address or one.name for one in operation.parameters}
-        params = {"repo": self.id, **where} | {named[name]: sent[name] for name in sent}
-        is_told = operation.result is mnemo.Session or (not operation.result and "session" in where)
-        kind = dict[str, Any] if is_told else operation.result
-        path = f"/v1{operation.path}"
-        content = await self._memory.call(operation.method, path, params, body, wait_s=wait_s)
-        return exchange.read_as(kind, content)
+        return await self._memory._send(operation, given, repo=self.id, **where)
 
 
 def _bounded(given: dict[str, Any]) -> float:

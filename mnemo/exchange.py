@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias, Union
@@ -27,6 +28,7 @@ from pydantic import (
 
 import mnemo
 from mnemo.notes.notes import NotesStatistics
+from mnemo.store.archive import pages_of
 from mnemo.values.graph import NODE_TYPES, KeyedItem, Node, Wording
 from mnemo.values.steps import Annotation
 from mnemo.wire import Format, listed, messages_of
@@ -205,6 +207,13 @@ def error_of(status: int, content: bytes) -> Exception:
     for fact, value in {"reason": told["reason"], **told["facts"]}.items():
         setattr(error, fact, value)
     return error
+
+
+async def encoded(lines: AsyncIterable[str] | Iterable[str]) -> AsyncIterator[bytes]:
+    """*lines* as a body, each with its end; a plain iterable is read in a thread."""
+    async with aclosing(pages_of(lines)) as pages:
+        async for page in pages:
+            yield "".join(line if line.endswith("\n") else line + "\n" for line in page).encode()
 
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)

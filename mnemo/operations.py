@@ -28,7 +28,7 @@ from mnemo.runtime.validation import MOST_AT_ONCE
 
 __all__ = ["OPERATIONS", "Operation", "Parameter", "Right", "described"]
 
-Right: TypeAlias = Literal["read", "write", "admin", "model"]
+Right: TypeAlias = Literal["read", "write", "manage", "admin", "model"]
 
 OWNERS: dict[str, type] = {
     "": mnemo.Repository,
@@ -115,6 +115,9 @@ items.list_namespaces       read   POST    /items/namespaces
 inspection.changes          read   GET     /changes
 inspection.names            read   GET     /names
 inspection.named            read   GET     /name
+memory.export_repo          manage GET     /repository/export
+memory.import_repo          manage POST    /repository/import
+memory.delete_repo          manage DELETE  /repository
 """
 """
 Operations that are on more surfaces than the library and ``mnemo.sync``: the right that each needs,
@@ -124,6 +127,7 @@ is not listed needs the right ``admin``.
 
 ADDRESSES = {
     "id": "id",
+    "repo_id": "repo",
     "topic": "topic",
     "view.message_id": "id",
     "resume_session.session_id": "session",
@@ -132,9 +136,13 @@ ADDRESSES = {
 
 IN_PROCESS = frozenset({"config", "chat_model", "embedder", "on_progress"})
 """Parameters that JSON has no form for: settings, models and callbacks are the service's own."""
+STREAMED = frozenset({"lines"})
+"""Parameters that are the body of a request, line by line."""
 
 DEFAULTS: dict[str, tuple[Any, str]] = {
     "forget.dry_run": (True, "a call that does not say so erases nothing"),
+    "memory.delete_repo.dry_run": (True, "a call that does not say so deletes nothing"),
+    "memory.import_repo.exist_ok": (True, "a call whose answer was lost is made again"),
     "session.append.action": ("", "an observation alone is a step"),
     "limit": (100, "an answer that is not asked for stays bounded"),
     "settle.timeout_s": (30.0, "a request does not wait without end"),
@@ -242,6 +250,7 @@ _TEXTS = {
     "offset": "How many are skipped.",
     "prefix": "How the namespace begins.",
     "repo": "The repository's id.",
+    "repo_id": "The repository's id.",
     "seqs": "Messages of the thread, by seq.",
     "session": "The session's id.",
     "start_seq": "The first seq of the range.",
@@ -351,7 +360,8 @@ class Operation:
         """Types by parameter, and of the result as ``return``."""
         kept = {n: kind for n, kind in self.function.__annotations__.items() if n not in IN_PROCESS}
         named = SimpleNamespace(__annotations__=kept)
-        return typing.get_type_hints(named, self.function.__globals__, include_extras=True)
+        known = {**vars(mnemo), **self.function.__globals__}
+        return typing.get_type_hints(named, known, include_extras=True)
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -373,6 +383,8 @@ class Operation:
     def _parameters(self) -> Iterator[Parameter]:
         texts, added = described(self.function.__doc__, "Args"), ADDED.get(self.name, {})
         for name, one in [*self.signature.parameters.items()][1:]:
+            if name in STREAMED:
+                continue
             if name in added:
                 kind, default, text = added[name]
                 yield Parameter(name, self._bounded(name, kind), default, text, None)
@@ -395,6 +407,11 @@ class Operation:
     def _own(self, table: Mapping[str, Any], name: str, otherwise: Any) -> Any:
         """The entry of this operation's parameter, or else of all that have its name."""
         return table.get(f"{self.name}.{name}", table.get(name, otherwise))
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it gives one line after the other, in a context."""
+        return not inspect.iscoroutinefunction(self.function)
 
     @cached_property
     def result(self) -> Any:
@@ -452,15 +469,14 @@ def _without_none(kind: Any) -> Any:
 
 
 def _declared() -> Iterator[Operation]:
-    """An operation of each public coroutine function."""
+    """An operation of each public coroutine function, and of what is listed besides."""
     listed = {row[0]: row for row in map(str.split, SURFACES.strip().splitlines())}
     for owner, cls in OWNERS.items():
-        for own, function in inspect.getmembers(cls, inspect.iscoroutinefunction):
+        for own, function in inspect.getmembers(cls, inspect.isfunction):
             name = f"{owner}.{own}".removeprefix(".")
-            if own.startswith("_"):
-                continue
             if name not in listed:
-                yield Operation(name, function)
+                if inspect.iscoroutinefunction(function) and not own.startswith("_"):
+                    yield Operation(name, function)
                 continue
             _, right, method, path, *tool = listed.pop(name)
             yield Operation(

@@ -16,6 +16,7 @@ import mnemo.notes.notes
 import mnemo.repository.conversation
 import mnemo.repository.inspection
 import mnemo.repository.repository
+import mnemo.service
 import mnemo.session.session
 from mnemo.operations import OPERATIONS, OWNERS, Operation
 
@@ -31,7 +32,7 @@ class Calls:
     def __init_subclass__(cls, of: type | None = None) -> None:
         super().__init_subclass__()
         for one in OPERATIONS.values():
-            if OWNERS[one.owner] is of and "client" in one.surfaces:
+            if OWNERS[one.owner] is of and "client" in one.surfaces and not one.is_stream:
                 setattr(cls, one.function.__name__, _method(one, cls.__name__))
 
     async def _carry_out(self, operation: Operation, given: dict[str, Any]) -> Any:
@@ -53,6 +54,9 @@ def _method(operation: Operation, owner: str) -> Callable[..., Coroutine[Any, An
     call.__qualname__ = f"{owner}.{call.__name__}"
     call.__signature__ = operation.signature  # type: ignore[attr-defined]
     return call
+
+
+class ServiceCalls(Calls, of=mnemo.service.Mnemo): ...
 
 
 class RepositoryCalls(Calls, of=mnemo.repository.repository.Repository): ...

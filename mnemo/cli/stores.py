@@ -154,7 +154,8 @@ def _served(
 
     known: Any = tokens
     if isinstance(tokens, str):
-        known = [token_of(tokens, "local", model_tokens_per_day=LOCAL_MODEL_TOKENS)]
+        more = {"rights": "admin", "model_tokens_per_day": LOCAL_MODEL_TOKENS}
+        known = [token_of(tokens, "local", **more)]
 
     async def run(memory: mnemo.Mnemo) -> None:
         _let_requests_go_first()
@@ -251,6 +252,7 @@ def token(
     *,
     repo: list[str] | None = None,
     prefix: list[str] | None = None,
+    rights: Literal["read", "write", "manage", "admin"] = "write",
     read_only: bool = False,
     expires: str | None = None,
     model_tokens: Annotated[int, {"min": 0}] = 0,
@@ -265,7 +267,8 @@ def token(
         name: Names it in logs.
         repo: A repository; repeatable. Default: all.
         prefix: Repositories whose ids begin so; repeatable.
-        read_only: It cannot write.
+        rights: manage: it may delete, export and import, too; admin: upkeep and backups, too.
+        read_only: As --rights read.
         expires: ISO time at which it ends.
         model_tokens: Tokens of models that it may use a day.
     """
@@ -279,7 +282,7 @@ def token(
         "model_tokens_per_day": model_tokens,
     }
     chosen = {name: value for name, value in given.items() if value}
-    made = token_of(secret, name, rights="read" if read_only else "write", **chosen)
+    made = token_of(secret, name, rights="read" if read_only else rights, **chosen)
     entry = made.model_dump(mode="json", exclude_unset=True)
     if as_json:
         print_json({"token": secret, "entry": entry})

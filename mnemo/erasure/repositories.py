@@ -110,10 +110,9 @@ _TABLES = (
 def what_is_in(tx: Tx, repo_id: str) -> ErasureReport:
     """What ``delete_repository`` would delete."""
     repo = _known(tx, repo_id)
-    counted = (*_TABLES, "texts")
-    queries = (f"SELECT '{name}', count(*) FROM {name} WHERE repo = :repo" for name in counted)
+    queries = (f"SELECT '{t}', count(*) FROM {t} WHERE repo = :repo" for t in (*_TABLES, "texts"))
     found = Counter(dict(tx.run(" UNION ALL ".join(queries), {"repo": repo}).fetchall()))
-    return _report(found, found["texts"])
+    return _report(found, found.pop("texts"))
 
 
 def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:

@@ -167,7 +167,6 @@ class StoredArchive(OfRepository):
                 await staging.writing(moved, locks=repository_locks(self._repo_id))
         return reader.head
 
-
     async def matched(self, lines: AsyncIterable[str] | Iterable[str]) -> ArchiveHead | None:
         """
         The head, if *lines* are what ``read`` gives now; ``None``: nothing is there.

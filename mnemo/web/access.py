@@ -6,9 +6,11 @@ import hmac
 import logging
 import secrets
 import tomllib
+import typing
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -34,7 +36,9 @@ from mnemo.web.logs import REQUEST, audit
 
 log = logging.getLogger("mnemo")
 SYSTEM = SystemClock()
-Rights: TypeAlias = Literal["read", "write"]
+Rights: TypeAlias = Literal["read", "write", "manage", "admin"]
+RIGHTS = typing.get_args(Rights)
+"""From the least to the most: each includes those before it."""
 ANY = "*"
 """In place of repository ids: all of them."""
 RATE_PER_S = 2_000.0
@@ -51,7 +55,9 @@ class Token(BaseModel):
         prefixes: Beginnings of further ids that it may use, compared character by character.
         repositories: Ids of the repositories that it may use; ``*`` is all. Left out: all, or
             those of *prefixes* alone, where there are any.
-        rights: ``read``, or ``write``, which includes reading.
+        rights: ``read``; ``write``; ``manage``: to delete, export and import repositories;
+            ``admin``: upkeep, and with all repositories, the check and the backup of the store.
+            Each includes those before it.
         rate_per_s: Requests per second, at most; twice as many in a burst.
         expires: When it ends, with its zone; ``None``: never.
         model_tokens_per_day: The right ``model``: tokens, in and out, that a chat model may take
@@ -75,6 +81,10 @@ class Token(BaseModel):
         """Whether it may use the repository."""
         listed = ANY in self.repositories or repo_id in self.repositories
         return listed or repo_id.startswith(self.prefixes)
+
+    def may(self, right: str) -> bool:
+        """Whether its rights include this one."""
+        return RIGHTS.index(right) <= RIGHTS.index(self.rights)
 
 
 class _TokenFile(BaseModel):
@@ -259,17 +269,51 @@ async def _readable(request: Request, repo: RepoId = "default") -> Repository:
 
 
 async def _writable(request: Request, repo: RepoId = "default") -> Repository:
-    token = _token(request)
-    if token.permits(repo) and token.rights != "write":
-        audit("refused", repo)
-        raise HTTPException(403, "this token may only read")
+    check_right(_token(request), "write", repo)
     return await opened(request, repo, make=True)
+
+
+def check_right(token: Token, right: str, repo_id: str = ANY) -> None:
+    """
+    Let a call pass that *token* permits to this repository, or to the store (``*``).
+
+    *Raises* ``NotFound``: it may not use the repository; ``HTTPException``: 403, it has not the
+    right, or may not use all repositories.
+    """
+    if not token.permits(repo_id) and repo_id != ANY:
+        audit("refused", repo_id)
+        raise NotFound("repository", repo_id)
+    if not (token.may(right) and token.permits(repo_id)):
+        audit("refused", repo_id)
+        of_all = " to all repositories" if repo_id == ANY else ""
+        detail = f"the call needs the right {right!r}{of_all}, and this token has {token.rights!r}"
+        raise HTTPException(403, detail)
+
+
+def _managed(request: Request, repo: RepoId) -> str:
+    check_right(_token(request), "manage", repo)
+    return repo
+
+
+def _administered(request: Request, repo: RepoId = "default") -> str:
+    check_right(_token(request), "admin", repo)
+    return repo
+
+
+def _of_all(request: Request) -> Token:
+    check_right(_token(request), "admin")
+    return _token(request)
 
 
 Memory_: TypeAlias = Annotated[Mnemo, Depends(_memory)]
 Token_: TypeAlias = Annotated[Token, Depends(_token)]
 Readable: TypeAlias = Annotated[Repository, Depends(_readable)]
 Writable: TypeAlias = Annotated[Repository, Depends(_writable)]
+Managed: TypeAlias = Annotated[str, Depends(_managed)]
+"""The id of a repository that the token may manage; it is named, as it may be deleted."""
+Administered: TypeAlias = Annotated[str, Depends(_administered)]
+OfAll: TypeAlias = Annotated[Token, Depends(_of_all)]
+"""The token of a call that is of the whole store."""
 
 
 Id: TypeAlias = Annotated[str, Query(min_length=1, max_length=512)]
@@ -345,6 +389,7 @@ class OpenRepositories:
         self._users: dict[str, str] = {}
         self._visitors: Counter[str] = Counter()
         self._left = anyio.Event()
+        self._vacated: set[str] = set()
         self._changing = anyio.Lock()
         self._looked_at = ""  # whether it can be closed; until somebody comes
 
@@ -356,12 +401,14 @@ class OpenRepositories:
 
         Raises:
             NotFound: There is none, or *token* may not use it.
-            HTTPException: 429: the token has too many in use; 503: all together have.
-                *Cancellation*: safe.
+            HTTPException: 429: the token has too many in use; 503: all together have, or the
+                repository is being deleted or imported. *Cancellation*: safe.
         """
         if not token.permits(repo_id):
             audit("refused", repo_id)
             raise NotFound("repository", repo_id)
+        if repo_id in self._vacated:
+            raise _in_use("it is being deleted or imported")
         # Before the look, and without a pause between: nobody closes it from now on.
         visits.append(repo_id)
         self._visitors[repo_id] += 1
@@ -389,6 +436,30 @@ class OpenRepositories:
     async def adopt(self, repo_id: str) -> None:
         """Take over one that was opened for its jobs and has none left: others may use it."""
         self._users.setdefault(repo_id, "")
+
+    @asynccontextmanager
+    async def vacated(self, repo_id: str) -> AsyncIterator[None]:
+        """
+        Have no request use the repository inside, and close it; who comes then gets 503.
+
+        *Raises* ``HTTPException``: 503, those that use it do not end within *patience_s* seconds.
+        *Cancellation*: safe.
+        """
+        if repo_id in self._vacated:
+            raise _in_use("it is being deleted or imported")
+        self._vacated.add(repo_id)
+        try:
+            with anyio.move_on_after(self._patience_s):
+                while self._visitors[repo_id]:
+                    await self._left.wait()
+            if self._visitors[repo_id]:
+                raise _in_use("other requests use it")
+            async with self._changing:
+                if repo_id in self._memory.list_repos():
+                    await self._memory.close_repo(repo_id)
+            yield
+        finally:
+            self._vacated.discard(repo_id)
 
     def _use(self, token: Token, repo_id: str) -> None:
         self._users.pop(repo_id, None)
@@ -451,6 +522,10 @@ class OpenRepositories:
             return await self._memory.repo(repo_id).is_idle()
         except UsageError:
             return False  # somebody else has closed it
+
+
+def _in_use(why: str) -> HTTPException:
+    return HTTPException(503, f"the repository is in use: {why}", {"Retry-After": RETRY_S})
 
 
 class Visits:

@@ -48,6 +48,7 @@ from mnemo.web.metrics import Metrics
 from mnemo.web.peers import Peers, Worker, held_elsewhere
 from mnemo.web.problems import Problem, add_handlers
 from mnemo.web.routes import ROUTERS
+from mnemo.web.routes.archives import Streams
 
 MOST_THREAD = 512
 """Characters of a thread's id."""
@@ -69,7 +70,7 @@ class McpEndpoint:
         if not 0 < len(thread_id) <= MOST_THREAD:
             raise ValueError(f"thread must have 1 to {MOST_THREAD} characters")
         token: Token = request.state.token
-        may_write = token.rights == "write"
+        may_write = token.may("write")
         repo = await opened(request, request.query_params.get("repo", "default"), make=may_write)
         try:
             memory_server, settings = await anyio.to_thread.run_sync(_imported)
@@ -242,6 +243,7 @@ def web_app(
     app.state.metrics = Metrics(board)
     app.state.tokens = Tokens(tokens, board=board)
     app.state.curves = Recorder(memory, board=board)
+    app.state.streams = Streams()
     app.state.repositories = repositories or OpenRepositories(memory)
     routers = (*ROUTERS, curves.router)
     routes = [route for router in routers for route in router.routes]

@@ -217,6 +217,7 @@ EXAMPLES = {
     "iterations": 5,
     "namespace": ["people", "ada"],
     "queries": ["Where does Ada live?"],
+    "repo": "default",
     "query": "Where does Ada live?",
     "seqs": [0],
     "start_seq": 0,

@@ -79,9 +79,12 @@ LINK = "mnemo.link"
 """Key of a request's scope: the ``serving.Link`` that it came by, in mnemo's own server."""
 BODY_BYTES = 16 * 2**20
 """Bytes of a request's body, at most (S)."""
-TOO_LARGE = f"a body has at most {BODY_BYTES} bytes"
+ARCHIVES = "/v1/repository/import"
+"""The path whose bodies are streamed."""
+ARCHIVE_BYTES = 16 * 2**30
+"""Bytes of an archive that is imported, at most (S)."""
 BODY_S = 20.0
-"""Seconds within which the body of a request must have arrived (S)."""
+"""Seconds within which the body of a request, or the next part of an archive, must arrive (S)."""
 WRONG_PER_S = 10.0
 """Wrong tokens per second that are answered at once; the answers to others wait (S)."""
 LONGEST_WAIT_S = 2.0
@@ -188,7 +191,7 @@ class Gate:
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        refusal = _crowded(scope) or _too_long(scope) or _too_large(headers)
+        refusal = _crowded(scope) or _too_long(scope) or _too_large(scope, headers)
         if refusal is None and is_guarded(scope["path"]):
             refusal = await self._unauthorized(scope, headers)
         if refusal is not None:
@@ -198,7 +201,7 @@ class Gate:
             await self.app(scope, _bounded(receive), send)
             return
         with self._metrics.timed(scope, send) as counted:
-            await self.app(scope, _bounded(receive), counted)
+            await self.app(scope, _bounded(scope, receive), counted)
 
     def _foreign(self, headers: Headers) -> Response | None:
         """Refuse another name of this machine (DNS rebinding), and pages of other origins."""
@@ -306,28 +309,36 @@ def _too_long(scope: Scope) -> Response | None:
     return too_long_a_head()
 
 
-def _too_large(headers: Headers) -> Response | None:
-    announced = headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced[:20]) <= BODY_BYTES:
+def _most_bytes(scope: Scope) -> int:
+    return ARCHIVE_BYTES if scope["path"] == ARCHIVES else BODY_BYTES
+
+
+def _too_large(scope: Scope, headers: Headers) -> Response | None:
+    announced, most = headers.get("content-length", "0"), _most_bytes(scope)
+    if announced.isdecimal() and int(announced[:20]) <= most:
         return None
-    return problem(413, "content_too_large", TOO_LARGE, headers={"Connection": "close"})
+    detail = f"a body has at most {most} bytes"
+    return problem(413, "content_too_large", detail, headers={"Connection": "close"})
 
 
-def _bounded(receive: Receive) -> Receive:
-    """Receive a body of at most ``BODY_BYTES`` within ``BODY_S``, else end with 413 or 408."""
-    clock = SystemClock()
+def _bounded(scope: Scope, receive: Receive) -> Receive:
+    """Receive a bounded body within ``BODY_S``, an archive part by part; else end with 413, 408."""
+    clock, most = SystemClock(), _most_bytes(scope)
     end, complete, arrived = clock.monotonic() + BODY_S, False, 0
 
     async def received() -> Any:
-        nonlocal complete, arrived
+        nonlocal complete, arrived, end
         if complete:
             return await receive()
+        if most == ARCHIVE_BYTES:
+            end = clock.monotonic() + BODY_S
         with anyio.move_on_after(end - clock.monotonic()):
             message = await receive()
             arrived += len(message.get("body", b""))
             complete = not message.get("more_body", False)
-            if arrived > BODY_BYTES:
-                raise HTTPException(413, TOO_LARGE, {"Connection": "close"})
+            if arrived > most:
+                detail = f"a body has at most {most} bytes"
+                raise HTTPException(413, detail, {"Connection": "close"})
             return message
         raise HTTPException(408, "the body took too long", {"Connection": "close"})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -52,6 +52,7 @@ class Listener:
         self.repo_id = repo_id
         self.queue: deque[Entry] = deque()
         self.is_behind = True
+        self.has_ended = False
         self._arrived = anyio.Event()
 
     def put(self, entry: Entry) -> None:
@@ -88,9 +89,18 @@ class Live:
         return len(self._listeners) >= MOST_LISTENERS
 
     def end(self) -> None:
-        """End all streams; a plain call."""
+        """End all streams, and those to come; a plain call."""
         self._ended = True
-        for listener in self._listeners:
+        self._end(self._listeners)
+
+    def end_of(self, repo_id: str) -> None:
+        """End the streams of one repository; a plain call."""
+        self._end(one for one in self._listeners if one.repo_id == repo_id)
+
+    @staticmethod
+    def _end(listeners: Iterable[Listener]) -> None:
+        for listener in listeners:
+            listener.has_ended = True
             listener.wake()
 
     async def run(self) -> None:
@@ -164,7 +174,7 @@ class Live:
                 self._heads.pop(listener.repo_id, None)
 
     async def _queued(self, listener: Listener) -> AsyncIterator[Entry]:
-        while not self._ended:
+        while not (self._ended or listener.has_ended):
             while listener.queue:
                 yield listener.queue.popleft()
             await listener.wait()
@@ -173,7 +183,7 @@ class Live:
         self, listener: Listener, repo: Repository, cursor: str
     ) -> AsyncIterator[Entry]:
         yield Entry.of("ready", "{}", cursor)
-        while not self._ended:
+        while not (self._ended or listener.has_ended):
             while listener.is_behind:
                 listener.is_behind = False
                 page = await repo.inspection.changes(cursor)

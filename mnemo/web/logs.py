@@ -15,15 +15,18 @@ from mnemo.runtime.clock import elapsed, new_id
 ACCESS = logging.getLogger("mnemo.access")
 """A line for each answer: INFO, or WARNING where it was slow."""
 AUDIT = logging.getLogger("mnemo.audit")
-"""A line for each erasure, correction and refused right: INFO."""
+"""A line for each erasure, correction, export, import and refused right: INFO."""
 SLOW_S = 1.0
 """Seconds from which on a request is told with its phases (S)."""
-WAITING = ("/v1/events", "/mcp", "/v1/settle", "/v1/session/wait", "/v1/session/close_and_commit")
+WAITING = (
+    *("/v1/events", "/mcp", "/v1/settle", "/v1/session/wait", "/v1/session/close_and_commit"),
+    *("/v1/repository/export", "/v1/repository/import"),
+)
 """Routes that wait for something, and are not slow."""
 
 AUDITED = frozenset(
     {
-        *("forget", "update_memory", "delete_repo", "import_repo", "conversation.clear"),
+        *("forget", "update_memory", "memory.delete_repo", "conversation.clear"),
         *("notes.write", "notes.delete", "notes.restore", "write_note"),
         *("conversation.purge", "conversation.withdraw", "notes.purge", "notes.undo"),
         *("items.put", "items.delete"),

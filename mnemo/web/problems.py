@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -108,8 +109,10 @@ async def refused(request: Request, error: Exception) -> Response:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     kind = next(one for one in _TOLD if isinstance(error, one))
     name = type(error).__name__ if kind is mnemo.MnemoError else kind.__name__
-    reason = str(getattr(error, "reason", None) or reason_of(name))
-    facts = {k: v for k, v in vars(error).items() if not k.startswith("_") and k != "reason"}
+    facts = {k: v for k, v in vars(error).items() if not k.startswith("_")}
+    # Where it is a sentence, as of an archive's line, it is a fact.
+    is_code = re.fullmatch("[a-z_]+", str(facts.get("reason", "")))
+    reason = str(facts.pop("reason")) if is_code else reason_of(name)
     again = error.retry_after_s if isinstance(error, mnemo.RateLimited) else None
     headers = {"Retry-After": str(round(again or RETRY_S))} if status == 503 else {}
     detail = str(error) or type(error).__name__

@@ -38,7 +38,7 @@ async def connect(memory: Mnemo) -> AsyncIterator[Connect]:
 
         def made(*tokens: Token, secret: str | None = None, **headers: str) -> httpx.AsyncClient:
             own = new_token() if secret is None else secret
-            known: Sequence[Token] = tokens or [token_of(own, "all")]
+            known: Sequence[Token] = tokens or [token_of(own, "all", rights="admin")]
             client = httpx.AsyncClient(
                 transport=httpx.ASGITransport(web_app(memory, tokens=known)),
                 base_url="http://127.0.0.1:8642",
@@ -98,7 +98,12 @@ def serving(memory: Mnemo) -> Serving:
             ready.set()
 
         async def run() -> None:
-            await serve(memory, tokens=[token_of(secret, "all")], ready=listening, **arguments)
+            await serve(
+                memory,
+                tokens=[token_of(secret, "all", rights="admin")],
+                ready=listening,
+                **arguments,
+            )
 
         async with anyio.create_task_group() as group:
             group.start_soon(run)

@@ -119,7 +119,7 @@ async def test_a_page_of_another_origin_is_refused(client, origin):
 async def test_the_service_s_own_page_may_call_it(client):
     """The origin of the page that the service delivers is allowed."""
     answer = await client.get("/v1/caller", headers={"origin": "http://127.0.0.1:8642"})
-    assert answer.json()["rights"] == "write"
+    assert answer.json()["rights"] == "admin"
 
 
 async def test_a_page_of_an_allowed_origin_may_call_with_a_token(memory):
@@ -215,7 +215,7 @@ def test_a_token_file_names_tokens_by_hash(tmp_path):
         "tokens = []",
         "[[tokens]]\nname = 'x'",
         "[[tokens]]\nname = 'x'\nsha256 = 'short'",
-        f"[[tokens]]\nname = 'x'\nsha256 = '{'0' * 64}'\nrights = 'admin'",
+        f"[[tokens]]\nname = 'x'\nsha256 = '{'0' * 64}'\nrights = 'owner'",
         f"[[tokens]]\nname = 'x'\nsha256 = '{'0' * 64}'\nrepos = ['a']",
         f"[[tokens]]\nname = 'x'\nsha256 = '{'0' * 64}'\n[[tokens]]\nname = 'y'\n"
         f"sha256 = '{'0' * 64}'",

@@ -147,6 +147,11 @@ OTHER_STATE = (
     *("session.commit", "session.discard", "session.retry", "session.start_episode"),
     *("session.close_and_commit", "session.wait_for", "session.append", "session.append_messages"),
     *("notes.restore", "notes.undo", "notes.update_after_task", "conversation.goals.complete"),
-    *("conversation.goals.update", "conversation.pins.attach", "conversation.compact"),
+    *(
+        "memory.import_repo",
+        "conversation.goals.update",
+        "conversation.pins.attach",
+        "conversation.compact",
+    ),
 )
 """Calls of what is not, after the others, in the state that they need, or of a model."""

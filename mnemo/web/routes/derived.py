@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi import Body as Sent
 from pydantic import BaseModel, Field, create_model
 
 import mnemo
 from mnemo.exchange import RecallShape, ViewShape
-from mnemo.operations import OPERATIONS, Operation, Parameter
+from mnemo.operations import OPERATIONS, Operation, Parameter, Right
 from mnemo.recall.result import cited_in
-from mnemo.web.access import ASKING, Body, Id, Memory_, Readable, Writable, allow_model
+from mnemo.web.access import (
+    ASKING,
+    Administered,
+    Body,
+    Id,
+    Managed,
+    Memory_,
+    Readable,
+    Writable,
+    allow_model,
+)
 from mnemo.web.logs import audit_call
+from mnemo.web.routes.archives import ENDPOINTS
 from mnemo.web.routes.sessions import Opened, Status, status_of
 
 router = APIRouter(prefix="/v1")
@@ -47,6 +59,14 @@ def _with_prompts(found: list[mnemo.RecallResult], given: dict[str, Any]) -> Any
     return [_with_prompt(one, given) for one in found]
 
 
+REPOSITORIES: dict[Right, Any] = {
+    "read": Readable,
+    "write": Writable,
+    "model": Writable,
+    "manage": Managed,
+    "admin": Administered,
+}
+"""What a route takes of the repository, by the right that it needs."""
 _TEXT = ("budget_tokens", "style", "order")
 _RECALLS = ("recall", "recall_in_context", "recall_many")
 GIVEN: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -98,14 +118,17 @@ def _parameter(name: str, kind: Any, default: Any = ...) -> inspect.Parameter:
 
 def _taken(operation: Operation, body: type[BaseModel] | None) -> Iterator[inspect.Parameter]:
     """What the route takes, in the order of the document."""
-    yield _parameter("repo", Readable if operation.right == "read" else Writable)
+    if operation.owner == "memory":
+        yield _parameter("request", Request)
+    yield _parameter("repo", REPOSITORIES[operation.right])
     if operation.owner == "session":
         yield _parameter("session", Opened)
     if operation.owner.startswith("conversation"):
         yield _parameter("thread", Annotated[Id, Query(description="The thread's id.")])
     if _answer(operation) is Status:
         yield _parameter("memory", Memory_)
-    yield from (_asked(one) for one in operation.parameters if one.address or body is None)
+    asked = (one for one in operation.parameters if one.name != "repo_id")
+    yield from (_asked(one) for one in asked if one.address or body is None)
     if body is not None:
         is_optional = all(not one.is_required() for one in body.model_fields.values())
         yield _parameter("body", body, Sent(default_factory=body) if is_optional else ...)
@@ -120,10 +143,12 @@ def endpoint_of(operation: Operation) -> Callable[..., Any]:
 
     async def endpoint(
         *, repo: Any, session: Any = None, thread: Any = None, memory: Any = None,
-        body: Any = None, **asked: Any,
+        body: Any = None, request: Any = None, **asked: Any,
     ) -> Any:  # fmt: skip
         whole = asked | {name: getattr(body, name) for name in names}
         given = prepared({**whole})
+        if request is not None:
+            return await _of_the_service(request, operation, repo, given)
         target = session or repo
         for part in () if session else filter(None, operation.owner.split(".")):
             if part == "conversation":
@@ -146,16 +171,30 @@ def endpoint_of(operation: Operation) -> Callable[..., Any]:
     return endpoint
 
 
+async def _of_the_service(
+    request: Request, operation: Operation, repo_id: str, given: dict[str, Any]
+) -> Any:
+    """Call a method of ``Mnemo`` about a repository; nobody uses it while it is deleted."""
+    async with AsyncExitStack() as stack:
+        if not given.get("dry_run", True):
+            request.app.state.live.end_of(repo_id)
+            await stack.enter_async_context(request.app.state.repositories.vacated(repo_id))
+        found = await operation.call(request.app.state.memory, given | {"repo_id": repo_id})
+    audit_call(operation.name, repo_id, given)
+    return found
+
+
 for one in OPERATIONS.values():
     if one.path:
         answer = _answer(one)
+        made = {"response_model": answer, "status_code": 200 if answer else 204}
+        endpoint, kind = ENDPOINTS.get(one.name) or (endpoint_of(one), made)
         router.add_api_route(
             one.path,
-            endpoint_of(one),
+            endpoint,
             methods=[one.method],
             name=one.name,
-            response_model=answer,
-            status_code=200 if answer else 204,
+            **kind,
             tags=[one.owner.partition(".")[0] or "repository"],
             summary=one.summary,
             description=f"Needs the right `{one.right}`. Cancellation: {one.cancellation}",
