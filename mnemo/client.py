@@ -156,9 +156,9 @@ class RemoteMnemo(ServiceCalls):
 
         Raises:
             ValueError: *body* is not JSON.
-            MnemoError: What the call raises in the service.
+            MnemoError: What the call raises in the service; of one that goes on as a job, too.
             Unreachable: The connection failed; whether the call was carried out is not known.
-                *Cancellation*: the service may carry it out.
+                *Cancellation*: the service may carry it out; a job is cancelled.
         """
         import httpx
 
@@ -182,9 +182,29 @@ class RemoteMnemo(ServiceCalls):
             if answer.status_code != 429 or not left:
                 break
             await anyio.sleep(min(MOST_PAUSE_S, float(answer.headers.get("retry-after", "1"))))
-        if answer.is_success:
-            return answer.content
-        raise exchange.error_of(answer.status_code, answer.content)
+        if not answer.is_success:
+            raise exchange.error_of(answer.status_code, answer.content)
+        if answer.status_code == 202:
+            return await self._outcome(answer.headers["location"])
+        return bytes(answer.content)
+
+    async def _outcome(self, path: str) -> bytes:
+        """What the job at *path* returned. *Cancellation*: cancels the job."""
+        pause_s = 0.05
+        try:
+            while (job := json.loads(await self.call("GET", path)))["state"] == "running":
+                await anyio.sleep(pause_s)
+                pause_s = min(MOST_PAUSE_S, 1.5 * pause_s)
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(self._timeout_s, shield=True):
+                await self.call("POST", f"{path}/cancel")
+            raise
+        if job["state"] == "done":
+            return json.dumps(job["result"]).encode()
+        if job["state"] == "cancelled":
+            raise mnemo.UsageError("the job was cancelled; it can be begun again")
+        problem = job["problem"]
+        raise exchange.error_of(problem["status"], json.dumps(problem).encode())
 
     async def _send(self, operation: Operation, given: dict[str, Any], **where: str) -> Any:
         """Send a call; *where* is what else its address names."""

@@ -118,12 +118,20 @@ inspection.named            read   GET     /name
 memory.export_repo          manage GET     /repository/export
 memory.import_repo          manage POST    /repository/import
 memory.delete_repo          manage DELETE  /repository
+memory.reembed              admin  POST    /repository/reembed
+memory.check                admin  POST    /check
+consolidate                 admin  POST    /consolidate
+decay                       admin  POST    /decay
+validate                    admin  POST    /validate
 """
 """
 Operations that are on more surfaces than the library and ``mnemo.sync``: the right that each needs,
 method and path of its route, which the client calls, too, and the tool that MCP has of it. What
 is not listed needs the right ``admin``.
 """
+
+LASTING = frozenset({"memory.reembed", "memory.check", "consolidate", "decay", "validate"})
+"""Operations that a request is answered before, if they take over a second: they go on as jobs."""
 
 ADDRESSES = {
     "id": "id",
@@ -202,6 +210,8 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "start_seq": (0, 2**53),
     "timeout_s": (0, 300),
     "update_memory.expected_version": (1, 2**53),
+    "consolidate.threshold": (-1, 1),
+    "decay.threshold": (0, 1_000_000),
     "version": (1, 2**53),
     "view.budget_tokens": (100, 1_000_000),
 }
@@ -249,6 +259,7 @@ _TEXTS = {
     "namespace": "The path that the key is below.",
     "offset": "How many are skipped.",
     "prefix": "How the namespace begins.",
+    "repair": "First put right what follows from the other rows.",
     "repo": "The repository's id.",
     "repo_id": "The repository's id.",
     "seqs": "Messages of the thread, by seq.",
@@ -360,7 +371,7 @@ class Operation:
         """Types by parameter, and of the result as ``return``."""
         kept = {n: kind for n, kind in self.function.__annotations__.items() if n not in IN_PROCESS}
         named = SimpleNamespace(__annotations__=kept)
-        known = {**vars(mnemo), **self.function.__globals__}
+        known = {"ReembeddingReport": mnemo.ReembeddingReport, **self.function.__globals__}
         return typing.get_type_hints(named, known, include_extras=True)
 
     @cached_property

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import warnings
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from fnmatch import fnmatchcase
 from functools import partial
 from importlib import import_module
@@ -152,6 +152,7 @@ class Mnemo:
             raise
         self._store = store
         self._root.open()
+        self._long_calls = store.long_calls(self._owner, self._root.spawn)
         self._root.spawn(self._renew_lease, store, self._owner)
         self._root.spawn(store.engine.tend, self._slots.notice)
         owing = partial(store.owing, self._owner)
@@ -666,6 +667,7 @@ class Mnemo:
             StoreError: A store failed. *Cancellation*: safe; repositories are whole or not there.
         """
         from mnemo.maintenance.copying import copy_repository
+        from mnemo.stores import opened_store
 
         store, _ = self._usable()
         make = store_maker(target, self._config, self._clock)
@@ -673,7 +675,7 @@ class Mnemo:
         if not ids:
             raise UsageError(f"no repository of this store matches {repos!r}")
         copied: list[RepositoryCopy] = []
-        async with _opened_store(make()) as other:
+        async with opened_store(make()) as other:
             for id in ids:
                 archives = store.archive(id), other.archive(id)
                 copied.append(await copy_repository(id, *archives, skip_damaged=skip_damaged))
@@ -811,19 +813,6 @@ class Mnemo:
         """
         self._usable()
         return self._bus.stream(whole_number("buffer", buffer, 1))
-
-
-@asynccontextmanager
-async def _opened_store(store: EngineStore) -> AsyncIterator[EngineStore]:
-    """Open *store* beside that of a service, and close it at the end."""
-    owner = await store.open()
-    try:
-        yield store
-    finally:
-        with anyio.CancelScope(shield=True):
-            with suppress(StoreError):  # an owner that has ended gives way
-                await store.release(owner)
-            await store.aclose()
 
 
 async def _found_spans(wanted: TelemetryConfig) -> Spans:

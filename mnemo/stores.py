@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from socket import gethostname
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+import anyio
 
 from mnemo.config import IndexConfig, StoreConfig
 from mnemo.erasure.erase import scrubbed
 from mnemo.erasure.repositories import delete_repository, repository_records, what_is_in
+from mnemo.errors import StoreError
 from mnemo.graph import graph_checks
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.erased import leave_put_off, leave_segments, owing_segments
@@ -19,6 +23,7 @@ from mnemo.index.stored import StoredSegments
 from mnemo.items import item_rows
 from mnemo.items.item_rows import EXPIRING, StoredItems
 from mnemo.jobs import job_rows
+from mnemo.jobs.calls import LongCalls, leave_calls
 from mnemo.jobs.job_rows import PENDING, Owing, backlog, owing
 from mnemo.log import log_checks, staged
 from mnemo.log.feed import LEAVING, StoredFeed, owes_vectors, stamp
@@ -67,7 +72,7 @@ _FIT = Fit(
     moves=(graph_checks.MOVE, *staged.MOVES, note_rows.MOVE, item_rows.MOVE),
     put_texts=staged.index_staged,
 )
-LEAVING.extend((leave_segments, leave_recalls))
+LEAVING.extend((leave_segments, leave_recalls, leave_calls))
 PUT_OFF.append((owing_segments, leave_put_off))
 
 
@@ -211,6 +216,10 @@ class EngineStore:
         )
         return await scrubbed(self.engine, report)
 
+    def long_calls(self, owner: Owner, spawn: Callable[..., Any]) -> LongCalls:
+        """The calls that go on after they were answered; arguments as of ``LongCalls``."""
+        return LongCalls(self.engine, owner, spawn, self._clock, self._lease_time)
+
     async def renew(self, owner: Owner, lease_s: float) -> None:
         """Prolong the lease of *owner* on all its sessions. *Cancellation*: completes."""
         if not self.engine.is_read_only:
@@ -314,3 +323,16 @@ class PostgresStore(EngineStore):
             lease_s=lease_s,
         )
         folder.may_serve = partial(from_thread, self.cache.ready)
+
+
+@asynccontextmanager
+async def opened_store(store: EngineStore) -> AsyncIterator[EngineStore]:
+    """Open *store* beside that of a service, and close it at the end."""
+    owner = await store.open()
+    try:
+        yield store
+    finally:
+        with anyio.CancelScope(shield=True):
+            with suppress(StoreError):  # an owner that has ended gives way
+                await store.release(owner)
+            await store.aclose()

@@ -18,11 +18,16 @@ from mnemo.web.routes import ROUTERS
 LISTED = [row.split()[0] for row in SURFACES.strip().splitlines()]
 
 HTTP_ALONE = {
+    "backup": "`Mnemo.backup` as a stream: no client gives a path",
+    "backup.keep": "`Mnemo.backup` into the server's own folder",
     "caller": "tells what the token of a request permits; a library has no tokens",
     "conversation.derived": "goals, pins and snapshots in one answer, for the page",
     "conversation.history": "in parts, so that no answer is without bounds",
     "curves": "what the service itself counted, for the page",
     "events": "a stream of server-sent events in place of an iterator",
+    "job": "a call that goes on after its request was answered; a library waits for its end",
+    "job.cancel": "a library cancels the call itself",
+    "job.events": "its progress, as a stream of server-sent events",
     "healthz": "a balancer asks whether the process answers",
     "inspection.session": "tells whether the session is open in the service, too",
     "metrics": "Prometheus' text",

@@ -61,6 +61,7 @@ def serve(
     api_key_env: str = KEY,
     log_level: Literal["debug", "info", "warning", "error"] = "warning",
     audit_log: Path | None = None,
+    backup_folder: Path | None = None,
     workers: Annotated[int, {"min": 1}] = 1,
     as_json: bool = False,
 ) -> None:
@@ -80,7 +81,8 @@ def serve(
         embedder: minilm, multilingual, static, or URL?model=NAME&dimensions=N of a server with
             OpenAI's protocol; default: each repository's own, or minilm.
         log_level: From which on JSON lines go to stderr; info: one for each request.
-        audit_log: A file of JSON lines: each erasure, correction and refused right.
+        audit_log: A file of JSON lines: each erasure, correction, export and refused right.
+        backup_folder: A folder for the backups that clients ask for.
         workers: Processes that serve the store together; the first of them extracts.
     """
     local = uds is not None or host in ("127.0.0.1", "localhost", "[::1]", "::1")
@@ -93,6 +95,8 @@ def serve(
         raise mnemo.UsageError(
             f"say by which name {host} is called: --allow-host memory.example.org"
         )
+    if backup_folder is not None and not backup_folder.is_dir():
+        raise mnemo.UsageError(f"{backup_folder} is no folder: make it first")
     if workers > 1 and (store == "memory:" or sys.platform == "win32"):
         raise mnemo.UsageError("workers share a store on disk or a database, on POSIX systems")
     models = partial(_models, embedder, model_url, model, api_key_env)
@@ -110,6 +114,7 @@ def serve(
             logs=(log_level, {"mnemo.audit": audit_log} if audit_log else {}),
             hosts=allow_host or (),
             origins=allow_origin or (),
+            backup_folder=backup_folder,
         )
         if workers == 1:
             served()
@@ -143,6 +148,7 @@ def _served(
     logs: tuple[str, Mapping[str, Path]],
     hosts: Sequence[str],
     origins: Sequence[str],
+    backup_folder: Path | None,
     place: tuple[Path, int] | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
@@ -168,6 +174,7 @@ def _served(
                 listener=listener,
                 hosts=(*LOOPBACK, *hosts),
                 origins=origins,
+                backup_folder=backup_folder,
                 worker=Worker(*place) if place else None,
                 ready=lambda _: ready(),
             )

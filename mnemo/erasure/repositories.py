@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from mnemo.errors import NotFound
+from mnemo.jobs.calls import drop_calls
 from mnemo.log.record_rows import message_row, snapshot_row, step_row
 from mnemo.log.tombstones import remember_erased
 from mnemo.store.rows import Rows, repo_row
@@ -118,6 +119,7 @@ def what_is_in(tx: Tx, repo_id: str) -> ErasureReport:
 def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
     """Delete a repository with everything in it; its ids are not used again under its name."""
     repo = _known(tx, repo_id)
+    drop_calls(tx, repo_id)
     remember_erased(tx, repo_id, [id for (id,) in tx.run(_IDS, {"repo": repo}).fetchall()])
     rows = [step_row(ordinal, side) for ordinal in _numbers(tx, _STEPS, repo) for side in (0, 1)]
     rows += map(message_row, _numbers(tx, _MESSAGES, repo))

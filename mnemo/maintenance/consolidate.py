@@ -24,6 +24,7 @@ from mnemo.maintenance.near_pairs import BAND, Near, Neighbourhood
 from mnemo.maintenance.plan import Plan, Sources, pieces
 from mnemo.recall.score import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc
+from mnemo.runtime.progress import reached
 from mnemo.values.changeset import Upkeep
 from mnemo.values.graph import Node, NodeMetadata, Semantic, united_confidence, united_metadata
 
@@ -138,6 +139,7 @@ class _Merging:
         while len(places):
             pairs: list[Pair] = []
             for first in range(0, len(places), BAND):
+                reached(first, len(places))
                 band = places[first : first + BAND]
                 near = await self._sources.threads.run(self._look, band)
                 await self._read(near)

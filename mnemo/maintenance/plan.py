@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ from mnemo.index.corpus import CorpusView
 from mnemo.index.follower import RepositoryIndex
 from mnemo.protocols import Clock, Embedder
 from mnemo.runtime.clock import Breather
+from mnemo.runtime.progress import reached
 from mnemo.runtime.tasks import Threads
 from mnemo.values.changeset import Revision, Upkeep
 from mnemo.values.graph import Node, NodeMetadata, NodeType
@@ -76,8 +77,20 @@ def pieces(items: Sequence[T], *, size: int = PIECE) -> Iterator[Sequence[T]]:
         yield items[start : start + size]
 
 
-def living(view: CorpusView, type: NodeType) -> list[str]:
-    """The nodes of one type, in order of their last change."""
+async def living(
+    sources: Sources, view: CorpusView, types: Iterable[NodeType]
+) -> AsyncGenerator[tuple[NodeType, Sequence[str]], None]:
+    """The nodes of *types* in pieces, each in order of its last change. *Cancellation*: safe."""
+    found = {type: await sources.threads.run(_living, view, type) for type in types}
+    done, total = 0, sum(map(len, found.values()))
+    for type, ids in found.items():
+        for piece in pieces(ids):
+            reached(done, total)
+            yield type, piece
+            done += len(piece)
+
+
+def _living(view: CorpusView, type: NodeType) -> list[str]:
     parts = view.parts(type)
     return [id for part in parts for id in part.named(np.flatnonzero(part.view.alive))]
 

@@ -24,6 +24,7 @@ from mnemo.jobs.job_rows import find_jobs
 from mnemo.log.feed import StoredFeed, owned_keys
 from mnemo.protocols import Embedder, EmbeddingSpace
 from mnemo.runtime.clock import Breather, elapsed
+from mnemo.runtime.progress import reached
 from mnemo.runtime.tasks import Threads
 from mnemo.store.engine import repository_locks
 from mnemo.store.rows import Rows, listed, repo_number, repo_row
@@ -178,7 +179,9 @@ class Reembedding:
             await self._overhaul.stage(space, staged)
             self._embedded += len(staged)
             self._done += _documents(staged)
-            await self._tell(self._progress())
+            progress = self._progress()
+            reached(progress.done, progress.total)
+            await self._tell(progress)
 
     def _progress(self) -> ReembeddingProgress:
         return ReembeddingProgress(

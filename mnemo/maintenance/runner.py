@@ -7,6 +7,7 @@ It plans at a revision beside writers, then writes what still holds in the commi
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -16,7 +17,7 @@ from mnemo.errors import MnemoError
 from mnemo.events import ConsolidationCompleted, DecayCompleted, ValidationCompleted
 from mnemo.index.corpus import CorpusView
 from mnemo.maintenance.consolidate import plan_consolidation
-from mnemo.maintenance.plan import Plan, Sources, living, pieces
+from mnemo.maintenance.plan import Plan, Sources, living
 from mnemo.maintenance.validate import plan_validation
 from mnemo.recall.score import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc, elapsed
@@ -145,8 +146,8 @@ async def plan_decay(sources: Sources, *, threshold: float, types: Sequence[Node
     """Find the nodes of *types* whose score is below *threshold*. *Cancellation*: safe."""
     view, now = await sources.index.corpus(), sources.clock.now()
     checked, faded = 0, list[Node]()
-    for type in types:
-        for ids in pieces(await sources.threads.run(living, view, type)):
+    async with aclosing(living(sources, view, types)) as some:
+        async for _, ids in some:
             nodes, metadata = await sources.nodes(ids), await sources.metadata(ids)
             faded += await sources.threads.run(_faded, sources, nodes, metadata, threshold, now)
             checked += len(nodes)

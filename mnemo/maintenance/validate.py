@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -91,8 +92,8 @@ async def plan_validation(sources: Sources) -> Validation:
     view = await sources.index.corpus()
     judge = _Judge(sources, view)
     verdicts: list[Verdict] = []
-    for type in JUDGED:
-        for ids in pieces(await sources.threads.run(living, view, type)):
+    async with aclosing(living(sources, view, JUDGED)) as some:
+        async for type, ids in some:
             verdicts += await judge.judge(type, await sources.nodes(ids))
     return Validation(
         sources=sources,

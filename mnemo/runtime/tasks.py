@@ -248,6 +248,11 @@ async def completed(future: asyncio.Future[T]) -> T:
     return future.result()
 
 
+async def ended_within(future: asyncio.Future[Any], timeout_s: float) -> bool:
+    """Wait for the end of *future*; whether it has ended. *Cancellation*: safe, it goes on."""
+    return bool((await asyncio.wait([future], timeout=timeout_s))[0])
+
+
 def running_loop() -> asyncio.AbstractEventLoop | None:
     """The loop that the caller runs in; ``None`` outside of one, such as in a plain thread."""
     try:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from mnemo.errors import StoreCorrupt
+from mnemo.runtime.progress import reached
 from mnemo.store import tables
 from mnemo.store.rows import Rows
 from mnemo.store.schema import COLUMNS, Column
@@ -47,8 +48,11 @@ def check_store(
     *rules* and *more* are what the rooms say of how their rows agree.
     """
     problems = [f"damaged file: {damage}" for damage in tx.dialect.damage(tx)]
-    problems += check_rows(tx)
-    for what, example, rows in rules:
+    rules = [*rules]
+    steps = len(COLUMNS) + len(rules)
+    problems += check_rows(tx, steps)
+    for done, (what, example, rows) in enumerate(rules, len(COLUMNS)):
+        reached(done, steps)
         count, found = tx.run(f"SELECT count(*), min({example}) FROM {rows}").fetchone()
         if count:
             problems.append(f"{count} {what}, e.g. {found}")
@@ -87,9 +91,10 @@ JUDGES: Mapping[tuple[str, str], Callable[[Any], object]] = {
 """What raises for a value that its column cannot hold, beside the bodies of nodes."""
 
 
-def check_rows(tx: Tx) -> Iterator[str]:
-    """The damaged rows, by table and key."""
-    for table, columns in COLUMNS.items():
+def check_rows(tx: Tx, steps: int = len(COLUMNS)) -> Iterator[str]:
+    """The damaged rows, by table and key, as the first of so many *steps*."""
+    for done, (table, columns) in enumerate(COLUMNS.items()):
+        reached(done, steps)
         yield from _check_table(tx, table, columns)
 
 

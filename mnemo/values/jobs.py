@@ -11,14 +11,15 @@ from typing import Any, Literal, TypeAlias, get_args
 MOST_DOUBLINGS = 16
 """Retries after which the pause between two of them does not grow any more (S)."""
 
-JobKind: TypeAlias = Literal["extract", "session", "embed"]
+JobKind: TypeAlias = Literal["extract", "session", "embed", "call"]
 """
 What is to be done about the subject: ``extract`` takes in what a thread has new, ``session``
 extracts the closed episode of a session whose process leaves that to others, ``embed`` makes the
-vectors of what has none.
+vectors of what has none. A ``call`` is of the store and not of a repository: see ``LongCall``.
 """
 
-JOB_KINDS: tuple[JobKind, ...] = get_args(JobKind)
+JOB_KINDS: tuple[JobKind, ...] = get_args(JobKind)[:-1]
+"""Those that workers claim."""
 
 
 class JobState(StrEnum):
@@ -117,6 +118,38 @@ class Job:
             return replace(self, state=JobState.DEAD, owner=None, error=error)
         pause = timedelta(seconds=backoff_s * 2 ** min(self.tries - 1, MOST_DOUBLINGS))
         return replace(self, state=JobState.WAITING, due_at=now + pause, owner=None, error=error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongCall:
+    """
+    A call that goes on after its request was answered, as all processes of the store see it.
+
+    Attributes:
+        operation: Its name, as ``mnemo.operations`` has it.
+        repo_id: The repository; ``None``: it is of the whole store.
+        by: The name of the token.
+        state: A call whose process ended is ``failed``: it can be made again.
+        done: How far it is, of *total*.
+        total: What there is to do; ``null``: it is not known.
+        ended_at: ``None``: it runs.
+        result: What the call returned, as JSON.
+        problem: Why it failed, as a problem document.
+        version: Raised by every change.
+    """
+
+    id: str
+    operation: str
+    repo_id: str | None
+    by: str | None
+    state: Literal["running", "done", "failed", "cancelled"] = "running"
+    done: int = 0
+    total: int | None = None
+    created_at: datetime
+    ended_at: datetime | None = None
+    result: Any = None
+    problem: Mapping[str, Any] | None = None
+    version: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -206,6 +206,7 @@ def web_app(
     hosts: Sequence[str] = LOOPBACK,
     origins: Sequence[str] = (),
     repositories: OpenRepositories | None = None,
+    backup_folder: Path | None = None,
     worker: Worker | None = None,
 ) -> Gate:
     """
@@ -219,6 +220,7 @@ def web_app(
         hosts: Names that a request may call the service by, without port; ``*`` is any.
         origins: Further origins (``https://example.org``) whose pages may call it (CORS).
         repositories: Bounds how many are open; default: 1,000, of one token 750.
+        backup_folder: Where backups are kept that clients ask for; ``None``: none are.
         worker: Which it is of the processes that serve the store, and share rates, what tokens
             have used, metrics, curves and sessions; default: it is alone.
     """
@@ -244,6 +246,7 @@ def web_app(
     app.state.tokens = Tokens(tokens, board=board)
     app.state.curves = Recorder(memory, board=board)
     app.state.streams = Streams()
+    app.state.backup_folder = backup_folder
     app.state.repositories = repositories or OpenRepositories(memory)
     routers = (*ROUTERS, curves.router)
     routes = [route for router in routers for route in router.routes]

@@ -26,6 +26,7 @@ Words:
     confidence: How sure it is, 0 to 1.
     content: A text, or blocks.
     conversations: Levels of conversations.
+    counts: How many there are of each kind.
     cost_usd: US dollars; null: nobody knows.
     count: How many.
     created_at: When it was stored.
@@ -93,6 +94,7 @@ Words:
     pins: Messages that stay in the window.
     plain_text: What was said, whole.
     procedural: Instructions, in words.
+    problems: What is wrong; none is healthy.
     proposition: What the fact says.
     query: What was asked.
     reason: Why, for a program.
@@ -109,6 +111,7 @@ Words:
     rights: What the token permits.
     role: Who speaks.
     running: How many run.
+    schema_version: Of the store's tables.
     score: How well it fits, the more the better.
     seconds_left: Seconds until nothing waits, estimated; null: nobody knows.
     semantic: Facts, in words.
@@ -134,6 +137,7 @@ Words:
     summary_text: The text that stands for the range.
     superseded_by: The fact that replaced it.
     target: Where the edge ends, or what the view is of.
+    synchronous: How far the store flushes a write before it is acknowledged.
     task_id: The task that wrote it.
     text: Its text.
     texts: Texts by which it is found.

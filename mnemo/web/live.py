@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -87,6 +88,21 @@ class Live:
     def is_full(self) -> bool:
         """Whether a further listener is refused."""
         return len(self._listeners) >= MOST_LISTENERS
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all streams end."""
+        return self._ended
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count a stream of something else inside."""
+        listener = Listener(lambda repo_id: False, None)
+        self._listeners.add(listener)
+        try:
+            yield
+        finally:
+            self._listeners.discard(listener)
 
     def end(self) -> None:
         """End all streams, and those to come; a plain call."""

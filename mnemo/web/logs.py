@@ -20,19 +20,21 @@ SLOW_S = 1.0
 """Seconds from which on a request is told with its phases (S)."""
 WAITING = (
     *("/v1/events", "/mcp", "/v1/settle", "/v1/session/wait", "/v1/session/close_and_commit"),
-    *("/v1/repository/export", "/v1/repository/import"),
+    *("/v1/repository/export", "/v1/repository/import", "/v1/backup", "/v1/jobs/{id}/events"),
 )
 """Routes that wait for something, and are not slow."""
 
 AUDITED = frozenset(
     {
-        *("forget", "update_memory", "memory.delete_repo", "conversation.clear"),
+        *("forget", "update_memory", "conversation.clear"),
+        *("memory.delete_repo", "memory.reembed", "consolidate", "decay", "validate"),
+        "memory.backup",
         *("notes.write", "notes.delete", "notes.restore", "write_note"),
         *("conversation.purge", "conversation.withdraw", "notes.purge", "notes.undo"),
         *("items.put", "items.delete"),
     }
 )
-"""Operations, and tools of MCP, that erase or correct."""
+"""Operations, and tools of MCP, that erase, correct or tend."""
 IDS = (
     *("id", "memory_id", "memory_ids", "message_ids", "steps", "session_id", "thread_id"),
     *("before", "sources", "topic", "version", "expected_version"),

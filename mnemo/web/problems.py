@@ -79,7 +79,17 @@ def problem(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """A response with a problem document, in ASCII."""
-    body = Problem(
+    return _answer(_document(status, reason, detail, error, facts), headers)
+
+
+def _document(
+    status: int,
+    reason: str,
+    detail: str,
+    error: str | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> Problem:
+    return Problem(
         type=f"urn:mnemo:{reason}",
         title=HTTPStatus(status).phrase,
         status=status,
@@ -88,8 +98,11 @@ def problem(
         error=error,
         facts=dict(facts or {}),
     )
-    content = json.dumps(dict(body), default=str)
-    return Response(content, status, dict(headers or {}), "application/problem+json")
+
+
+def _answer(told: Problem, headers: Mapping[str, str] | None) -> Response:
+    content = json.dumps(dict(told), default=str)
+    return Response(content, told.status, dict(headers or {}), "application/problem+json")
 
 
 def add_handlers(app: FastAPI, methods: Mapping[str, Collection[str]]) -> None:
@@ -104,19 +117,32 @@ def add_handlers(app: FastAPI, methods: Mapping[str, Collection[str]]) -> None:
 
 async def refused(request: Request, error: Exception) -> Response:
     """The problem document of an error of mnemo, or of a wrong value."""
-    status = next(code for kind, code in STATUS if isinstance(error, kind))
-    if status == 500:
+    told = problem_of(error)
+    if told.status == 500:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    kind = next(one for one in _TOLD if isinstance(error, one))
+    again = error.retry_after_s if isinstance(error, mnemo.RateLimited) else None
+    headers = {"Retry-After": str(round(again or RETRY_S))} if told.status == 503 else {}
+    return _answer(told, headers)
+
+
+def problem_of(error: Exception) -> Problem:
+    """The document of what a call raised."""
+    if isinstance(error, HTTPException):
+        return _document(error.status_code, _reason_of(error.status_code), str(error.detail))
+    kind = next((one for one in _TOLD if isinstance(error, one)), None)
+    if kind is None:
+        return _document(500, "internal_error", "the service failed; its log says why")
+    status = next(code for one, code in STATUS if isinstance(error, one))
     name = type(error).__name__ if kind is mnemo.MnemoError else kind.__name__
     facts = {k: v for k, v in vars(error).items() if not k.startswith("_")}
     # Where it is a sentence, as of an archive's line, it is a fact.
     is_code = re.fullmatch("[a-z_]+", str(facts.get("reason", "")))
     reason = str(facts.pop("reason")) if is_code else reason_of(name)
-    again = error.retry_after_s if isinstance(error, mnemo.RateLimited) else None
-    headers = {"Retry-After": str(round(again or RETRY_S))} if status == 503 else {}
-    detail = str(error) or type(error).__name__
-    return problem(status, reason, detail, error=name, facts=facts, headers=headers)
+    return _document(status, reason, str(error) or type(error).__name__, name, facts)
+
+
+def _reason_of(status: int) -> str:
+    return _REASONS.get(status, HTTPStatus(status).name.lower())
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -150,7 +176,7 @@ async def _http(request: Request, error: Exception) -> Response:
         headers = {"Allow": ", ".join(sorted(methods))}
     return problem(
         error.status_code,
-        _REASONS.get(error.status_code, HTTPStatus(error.status_code).name.lower()),
+        _reason_of(error.status_code),
         str(error.detail),
         headers=headers,
     )

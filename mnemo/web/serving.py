@@ -261,6 +261,7 @@ async def serve(
     hosts: Sequence[str] = LOOPBACK,
     origins: Sequence[str] = (),
     limits: Limits | None = None,
+    backup_folder: Path | None = None,
     worker: Worker | None = None,
     ready: Callable[[str], object] = lambda url: None,
 ) -> None:
@@ -270,7 +271,7 @@ async def serve(
     Args:
         host, port: Where to listen; port 0 is a free one.
         listener: Listens already, in place of *host* and *port*; it is closed at the end.
-        hosts, origins: As of ``web_app``.
+        hosts, origins, backup_folder: As of ``web_app``.
         limits: Of connections and of the heads of requests, in this process.
         worker: As of ``web_app``.
         ready: Called with the URL once connections are accepted.
@@ -278,7 +279,14 @@ async def serve(
     Raises:
         ConfigError: The address cannot be listened on.
     """
-    gate = web_app(memory, tokens=tokens, hosts=hosts, origins=origins, worker=worker)
+    gate = web_app(
+        memory,
+        tokens=tokens,
+        hosts=hosts,
+        origins=origins,
+        backup_folder=backup_folder,
+        worker=worker,
+    )
     link = partial(Link, limits=limits or Limits(), idle={})
     config = uvicorn.Config(
         gate,

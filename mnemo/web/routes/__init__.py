@@ -1,5 +1,7 @@
 """The routes of the HTTP service: derived from the declarations, and those that only HTTP has."""
 
-from mnemo.web.routes import conversations, derived, operations, sessions
+from mnemo.web.routes import archives, conversations, derived, jobs, operations, sessions
 
-ROUTERS = tuple(one.router for one in (derived, conversations, sessions, operations))
+ROUTERS = tuple(
+    one.router for one in (derived, archives, jobs, conversations, sessions, operations)
+)

@@ -1,4 +1,4 @@
-"""A whole repository as a stream, out and in: the lines of an archive."""
+"""A whole repository as a stream, out and in, as lines of an archive; and backups of the store."""
 
 from __future__ import annotations
 
@@ -9,19 +9,38 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Annotated, Any
 
-from fastapi import Query, Request
+import anyio
+import anyio.to_thread
+from fastapi import APIRouter, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 import mnemo
-from mnemo.web.access import RETRY_S, Managed, Memory_, OpenRepositories
+from mnemo.web.access import (
+    ANY,
+    RETRY_S,
+    SYSTEM,
+    Managed,
+    Memory_,
+    OfAll,
+    OpenRepositories,
+)
 from mnemo.web.logs import audit
+from mnemo.web.routes.jobs import ACCEPTED, followed
 
-LINES = "application/x-ndjson"
+router = APIRouter(prefix="/v1", tags=["memory"])
+
+LINES, DATABASE = "application/x-ndjson", "application/vnd.sqlite3"
 LINE_BYTES = 16 * 2**20
 """Bytes of a line of an archive, at most (S)."""
 PART = 256 * 2**10
@@ -140,6 +159,70 @@ def _text(line: bytes | bytearray, number: int) -> str:
         return line.decode()
     except UnicodeDecodeError as error:
         raise mnemo.InvalidArchive(number, f"it is not in UTF-8: {error.reason}") from error
+
+
+# ── Backups of the store ─────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """
+    A copy of the store in the server's folder.
+
+    Attributes:
+        name: Of its file.
+        size: Bytes.
+    """
+
+    name: str
+    size: int
+
+
+@router.get(
+    "/backup",
+    name="backup",
+    response_class=StreamingResponse,
+    responses={200: {"content": {DATABASE: {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def backup(request: Request, memory: Memory_, token: OfAll) -> Response:
+    """Stream a copy of the whole store, as of one moment, which is a store like others."""
+
+    @asynccontextmanager
+    async def copied() -> AsyncIterator[AsyncIterator[bytes]]:
+        with request.app.state.streams.one_more():
+            make = partial(mkdtemp, prefix=".backup-", dir=request.app.state.backup_folder)
+            folder = Path(await anyio.to_thread.run_sync(make))
+            try:
+                await memory.backup(folder / "store.db")
+                audit("memory.backup", ANY)
+                yield _parts(folder / "store.db")
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(rmtree, folder)
+
+    return Stream(copied(), DATABASE, "store.db")
+
+
+async def _parts(path: Path) -> AsyncIterator[bytes]:
+    async with await anyio.open_file(path, "rb") as file:
+        while part := await file.read(PART):
+            yield part
+
+
+@router.post("/backup", response_model=Backup, name="backup.keep", responses=ACCEPTED)
+async def keep_backup(request: Request, memory: Memory_, token: OfAll) -> Any:
+    """Copy the whole store into the server's backup folder, under a name of the service's own."""
+    folder: Path | None = request.app.state.backup_folder
+    if folder is None:
+        raise mnemo.UsageError("the service has no folder for backups: start it with one")
+    name = f"mnemo-{SYSTEM.now():%Y%m%dT%H%M%SZ}-{token_hex(4)}.db"
+
+    async def copied() -> Backup:
+        await memory.backup(folder / name)
+        found = await anyio.to_thread.run_sync((folder / name).stat)
+        return Backup(name, found.st_size)
+
+    return await followed(memory, token, "memory.backup", None, copied, Backup)
 
 
 _SENT = {"schema": {"type": "string", "description": "A JSON object on each line."}}

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, create_model
 
 import mnemo
 from mnemo.exchange import RecallShape, ViewShape
-from mnemo.operations import OPERATIONS, Operation, Parameter, Right
+from mnemo.operations import LASTING, OPERATIONS, Operation, Parameter, Right
 from mnemo.recall.result import cited_in
 from mnemo.web.access import (
     ASKING,
@@ -22,12 +22,14 @@ from mnemo.web.access import (
     Id,
     Managed,
     Memory_,
+    OfAll,
     Readable,
     Writable,
     allow_model,
 )
 from mnemo.web.logs import audit_call
 from mnemo.web.routes.archives import ENDPOINTS
+from mnemo.web.routes.jobs import ACCEPTED, carried_out
 from mnemo.web.routes.sessions import Opened, Status, status_of
 
 router = APIRouter(prefix="/v1")
@@ -118,9 +120,10 @@ def _parameter(name: str, kind: Any, default: Any = ...) -> inspect.Parameter:
 
 def _taken(operation: Operation, body: type[BaseModel] | None) -> Iterator[inspect.Parameter]:
     """What the route takes, in the order of the document."""
-    if operation.owner == "memory":
+    if operation.owner == "memory" or operation.right == "admin":
         yield _parameter("request", Request)
-    yield _parameter("repo", REPOSITORIES[operation.right])
+    is_of_all = operation.name == "memory.check"
+    yield _parameter("repo", OfAll if is_of_all else REPOSITORIES[operation.right])
     if operation.owner == "session":
         yield _parameter("session", Opened)
     if operation.owner.startswith("conversation"):
@@ -175,6 +178,8 @@ async def _of_the_service(
     request: Request, operation: Operation, repo_id: str, given: dict[str, Any]
 ) -> Any:
     """Call a method of ``Mnemo`` about a repository; nobody uses it while it is deleted."""
+    if operation.name in LASTING:
+        return await carried_out(request, operation, repo_id, given)
     async with AsyncExitStack() as stack:
         if not given.get("dry_run", True):
             request.app.state.live.end_of(repo_id)
@@ -188,6 +193,7 @@ for one in OPERATIONS.values():
     if one.path:
         answer = _answer(one)
         made = {"response_model": answer, "status_code": 200 if answer else 204}
+        made |= {"responses": ACCEPTED} if one.name in LASTING else {}
         endpoint, kind = ENDPOINTS.get(one.name) or (endpoint_of(one), made)
         router.add_api_route(
             one.path,
