@@ -160,8 +160,8 @@ def _served(
 
     known: Any = tokens
     if isinstance(tokens, str):
-        more = {"rights": "admin", "model_tokens_per_day": LOCAL_MODEL_TOKENS}
-        known = [token_of(tokens, "local", **more)]
+        models_a_day = LOCAL_MODEL_TOKENS
+        known = [token_of(tokens, "local", rights="admin", model_tokens_per_day=models_a_day)]
 
     async def run(memory: mnemo.Mnemo) -> None:
         _let_requests_go_first()

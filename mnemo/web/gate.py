@@ -198,7 +198,7 @@ class Gate:
             await refusal(scope, receive, send)
             return
         if INSIDE in scope:
-            await self.app(scope, _bounded(receive), send)
+            await self.app(scope, _bounded(scope, receive), send)
             return
         with self._metrics.timed(scope, send) as counted:
             await self.app(scope, _bounded(scope, receive), counted)
