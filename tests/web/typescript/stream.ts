@@ -13,9 +13,13 @@ const failed = await weak.add_memory({ text: "Ada has a dog." }).catch((error: E
 console.log(failed);
 
 const heard = new AbortController();
+let begun = false;
 try {
   for await (const message of weak.events({}, { signal: heard.signal })) {
-    if (message.event === "ready") await repo.remember({ content: "Ada has 1 cats." });
+    if (message.event === "ready" && !begun) {
+      begun = true;
+      await repo.remember({ content: "Ada has 1 cats." });
+    }
     if (message.event !== "changes") continue;
     for (const [thread, seq] of message.data.messages) {
       console.log(thread, seq);
