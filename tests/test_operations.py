@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.routing import APIRoute
+from pydantic import TypeAdapter
 
 from mnemo import Mnemo, client, remote, sync
 from mnemo.mcp import memory_server
@@ -214,8 +215,15 @@ TOOL_ALONE = {
 """Arguments of tools that have another name than the method's, or none there, and why."""
 
 
+def said_of(schema):
+    """Types and members of the enumerations that a JSON Schema permits."""
+    parts = [one for kind in schema.get("anyOf", [schema]) for one in kind.get("anyOf", [kind])]
+    types = {one.get("type") or "string" for one in parts}
+    return types, [member for one in parts for member in one.get("enum", ())]
+
+
 async def test_the_tools_are_the_declared_ones_with_parameters_of_the_methods():
-    """A tool has fewer parameters, or those that are listed; a model needs no other right."""
+    """A tool has fewer parameters, of their types and defaults, or those that are listed."""
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
         server = memory_server(await memory.open_repo(), write=True)
         offered = {tool.name: tool for tool in await server.list_tools()}
@@ -227,3 +235,15 @@ async def test_the_tools_are_the_declared_ones_with_parameters_of_the_methods():
         for name in {*offered[tool].input_schema["properties"]} - {*one.signature.parameters}
     }
     assert own == set(TOOL_ALONE)
+    for tool, one in declared.items():
+        for p in one.parameters:
+            told = offered[tool].input_schema["properties"].get(p.name)
+            if told is None:
+                continue
+            types, members = said_of(TypeAdapter(p.kind).json_schema())
+            assert told["type"] in types, (tool, p.name)
+            assert {*told.get("enum", ())} <= {*members}, (tool, p.name)
+            assert told["description"], (tool, p.name)
+            if p.name != "limit":  # a model is given less
+                assert told.get("default", p.default) == p.default, (tool, p.name)
+            assert (p.name in offered[tool].input_schema["required"]) >= (p.default is ...)
