@@ -103,6 +103,10 @@ async def test_a_program_calls_what_a_service_offers(compiled, serve):
         "forget": 1,
         "refused": [404, "not_found", "string"],
         "aborted": "AbortError",
+        "export": True,
+        "import": True,
+        "deleted": [2, 2],
+        "left": ["copy"],
     }
 
 

@@ -40,4 +40,11 @@ told["aborted"] = await repo
   .recall({ query: "Who?" }, { signal: AbortSignal.abort() })
   .catch((error: Error) => error.name);
 
+const archive = await repo.export_repo();
+told["export"] = (await archive.text()).includes("cello");
+const copy = memory.repo("copy");
+told["import"] = (await copy.import_repo({}, await (await repo.export_repo()).text())).revision > 0;
+told["deleted"] = [(await repo.delete_repo()).messages, (await repo.delete_repo({ dry_run: false })).messages];
+told["left"] = (await memory.repositories()).map((one) => one.id);
+
 console.log(JSON.stringify(told));
