@@ -7,6 +7,7 @@ but the store; it computes what depends on the rows that it reads there.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -387,8 +388,8 @@ def credit(steps: Collection[Episodic]) -> MetadataDelta:
 
 # ── Upkeep: merging, removing, setting penalties, by sets of rows ───────────────────────
 #
-# A table of this transaction holds what is merged, so that the number of statements does
-# not depend on the number of nodes.
+# What is merged is one parameter, so that the number of statements does not depend on the
+# number of nodes.
 
 _DROP_EDGES = [
     f"DELETE FROM edges WHERE repo = ? AND {end} IN $numbers" for end in ("source", "target")
@@ -408,15 +409,16 @@ def remove_nodes(tx: Tx, repo: int, gone: Mapping[int, str]) -> ErasureReport:
     return ErasureReport(nodes=len(gone), edges=edges, vectors=vectors)
 
 
-_MERGING = "loser INTEGER UNIQUE, survivor INTEGER"
-_EMPTIED = "DELETE FROM merging"
 _PENALIZE = "UPDATE nodes SET penalty = ? WHERE $also repo = ? AND no = ?"
 
 # ── Merging ──────────────────────────────────────────────────────────────────────────
 
-_MERGE = "INSERT INTO merging (loser, survivor) VALUES (?, ?)"
+_MERGING = """
+WITH merging AS MATERIALIZED
+    (SELECT CAST(key AS BIGINT) AS loser, CAST(value AS BIGINT) AS survivor FROM $pairs)
+"""
 # ``$join`` keeps the order: a few losers, then their edges by index.
-_MOVE_EDGES = f"""
+_MOVE_EDGES = f"""{_MERGING}
 INSERT INTO edges (repo, source, target, {", ".join(EDGES.columns)})
 SELECT e.repo, coalesce(a.survivor, e.source), coalesce(b.survivor, e.target), {EDGES.of("e")}
 FROM (SELECT e.* FROM merging m $join edges e ON e.repo = ? AND e.source = m.loser
@@ -425,7 +427,7 @@ FROM (SELECT e.* FROM merging m $join edges e ON e.repo = ? AND e.source = m.los
 LEFT JOIN merging a ON a.loser = e.source LEFT JOIN merging b ON b.loser = e.target
 WHERE coalesce(a.survivor, e.source) <> coalesce(b.survivor, e.target) ON CONFLICT DO NOTHING
 """
-_UNITE_COUNTS = """
+_UNITE_COUNTS = f"""{_MERGING}
 UPDATE nodes SET
     access_count = access_count + g.accesses,
     cumulative_reward = cumulative_reward + g.rewards,
@@ -443,7 +445,7 @@ FROM (SELECT m.survivor, sum(n.access_count) AS accesses, sum(n.cumulative_rewar
       GROUP BY m.survivor) g
 WHERE nodes.no = g.survivor AND $also nodes.repo = ?
 """
-_BEHIND = """
+_BEHIND = f"""{_MERGING}
 SELECT m.survivor, s.session_id, s.episode_id, s.id FROM (SELECT DISTINCT survivor FROM merging) m
 $join edges e ON e.repo = ? AND e.source = m.survivor AND e.kind = 'provenance'
 $join nodes s ON s.no = e.target AND $also s.repo = e.repo
@@ -490,8 +492,8 @@ def keep_up(
     penalties = [(penalty, repo, numbers[id]) for id, penalty in upkeep.penalties.items()]
     tx.run_many(_PENALIZE, penalties)
     if upkeep.merges:
-        pairs = [(numbers[loser], numbers[end]) for loser, end in upkeep.merges.items()]
-        _merge(tx, repo, pairs, revision)
+        pairs = {numbers[loser]: numbers[end] for loser, end in upkeep.merges.items()}
+        _merge(tx, repo, json.dumps(pairs), revision)
     leaving = {numbers[id]: id for id in upkeep.merges}
     leaving |= _unused(tx, repo, {numbers[id]: id for id in upkeep.removals}, upkeep.accessed_until)
     tx.run(SHOW_MEMBERS, (revision, repo, listed(leaving), repo))
@@ -502,16 +504,14 @@ def keep_up(
     return bool(changed or penalties or removed), removed
 
 
-def _merge(tx: Tx, repo: int, pairs: Sequence[tuple[int, int]], revision: Revision) -> None:
-    tx.dialect.make_scratch(tx, "merging", _MERGING)
-    tx.run_many(_MERGE, pairs)
-    tx.run(_MOVE_EDGES, (repo, repo))
-    tx.run(_UNITE_COUNTS, (revision, repo, repo))
+def _merge(tx: Tx, repo: int, merging: str, revision: Revision) -> None:
+    """*merging*: Number of what goes → that of what stays, as JSON."""
+    tx.run(_MOVE_EDGES, (merging, repo, repo))
+    tx.run(_UNITE_COUNTS, (merging, revision, repo, repo))
     behind: dict[int, set[Episode]] = {}
-    for survivor, session, episode, step in tx.run(_BEHIND, (repo,)):
+    for survivor, session, episode, step in tx.run(_BEHIND, (merging, repo)):
         behind.setdefault(survivor, set()).add((session, episode or step))
     tx.run_many(_SUPPORT, [(len(episodes), repo, no) for no, episodes in behind.items()])
-    tx.run(_EMPTIED)
 
 
 def _unused(tx: Tx, repo: int, nodes: Mapping[int, str], until: datetime | None) -> dict[int, str]:

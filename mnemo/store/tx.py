@@ -119,12 +119,6 @@ class Dialect(Protocol):
         worth what a scrub of an erasure takes.
         """
 
-    def make_scratch(self, tx: Tx, table: str, columns: str) -> None:
-        """
-        Make an empty table that this transaction alone sees; *seq* counts its rows. Whoever uses it
-        empties it again.
-        """
-
     def damage(self, tx: Tx) -> list[str]:
         """What the database finds wrong with its own storage."""
 

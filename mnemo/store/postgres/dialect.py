@@ -92,10 +92,6 @@ def note_expired(tx: Tx) -> None:
     note_erased(tx)
 
 
-def make_scratch(tx: Tx, table: str, columns: str) -> None:
-    tx.run(f"CREATE TABLE pg_temp.{table} (seq $place, {columns}) ON COMMIT DROP")
-
-
 def damage(tx: Tx) -> list[str]:
     """Nothing: the server looks after its own storage (``amcheck`` is the operator's)."""
     return []

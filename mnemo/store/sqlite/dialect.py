@@ -198,11 +198,6 @@ def spelled(statement: str) -> str:
     return _WORD.sub(lambda f: _SPELLINGS[f[1] or f[4]].format(f[2], f[3]), statement)
 
 
-def make_scratch(tx: Tx, table: str, columns: str) -> None:
-    """Make it for the connection, if it is not there yet."""
-    tx.run(f"CREATE TEMP TABLE IF NOT EXISTS {table} (seq $place, {columns})")
-
-
 def reserve(tx: Tx, table: str, counts: Mapping[int, int]) -> dict[int, int]:
     if table in _GIVEN_AGAIN:
         row = tx.run(_LARGEST.format(table)).fetchone()
