@@ -58,7 +58,7 @@ class RepositoryIndex(Embedding):
 
     Attributes:
         segments: Where its columns are kept; ``None``: nowhere.
-        advise: Called once with ``IndexStatistics.advice``, when there is some.
+        advise: Called once with ``advice``, when there is some.
         budget: Says when to let go.
     """
 
@@ -114,12 +114,15 @@ class RepositoryIndex(Embedding):
             # What serves while all is read anew gets no vectors: it is not settled.
             max(len(self._corpus.owed), int(self._renewing)),
             self._failing,
-            self._advice,
             self._bytes,
         )
 
     @property
-    def _advice(self) -> str | None:
+    def advice(self) -> str | None:
+        """
+        What to do where most of the last messages are in a language that the embedder does not
+        know; ``None`` if they are not.
+        """
         space = self.embedder.space
         if not space.english_only or 2 * sum(self._held.tongues) <= JUDGED:
             return None
@@ -257,7 +260,7 @@ class RepositoryIndex(Embedding):
             await self._read_vectors()
         if self._view is not before or not self._bytes:
             self._count()
-        if self.advise is not None and (advice := self._advice) is not None:
+        if self.advise is not None and (advice := self.advice) is not None:
             log.warning("%s", advice)
             self.advise(advice)
             self.advise = None

@@ -35,8 +35,6 @@ class IndexStatistics:
         cursor: How far it has read the feed.
         waiting: Vectors that are owed; a document without one is found by keyword only.
         failing: Why the embedder failed last; ``None`` if it did not.
-        advice: What to do where most of the last messages are in a language that the
-            embedder does not know; ``None`` if they are not.
         bytes: Held in memory, estimated; 0: the documents are read again when they are needed.
     """
 
@@ -45,7 +43,6 @@ class IndexStatistics:
     documents: int
     waiting: int
     failing: str | None
-    advice: str | None = None
     bytes: int = 0
 
 

@@ -916,7 +916,7 @@ async def test_another_language_than_the_embedders_is_told_once(german, advised,
         assert "`mnemo reembed --embedder multilingual`" in told[0]
         assert told[0] in caplog.text
     embedder.space = replace(embedder.space, english_only=False)
-    assert index.statistics().advice is None
+    assert index.advice is None
 
 
 async def test_the_vector_of_a_step_that_was_committed_meanwhile_is_kept(tmp_path):
