@@ -53,7 +53,8 @@ async def listen(
             await anyio.wait_readable(connection.fileno())
             with translated("listening for jobs"):
                 connection.pgconn.consume_input()
-            if not all(is_own(pid) for pid in _heard(connection)):
+            notices = list(iter(connection.pgconn.notifies, None))
+            if not all(is_own(notice.be_pid) for notice in notices):
                 woken()
                 await anyio.sleep(_BETWEEN_WAKINGS_S)
     finally:
@@ -64,11 +65,6 @@ def _listening(connect: Callable[[], Connection], channel: str) -> Connection:
     with translated("listening for jobs"), closed_on_error(connect()) as connection:
         connection.execute(f'LISTEN "{channel}"')
         return connection
-
-
-def _heard(connection: Connection) -> list[int]:
-    """The server processes whose notifications have arrived."""
-    return [notice.be_pid for notice in iter(connection.pgconn.notifies, None)]
 
 
 log = logging.getLogger("mnemo")
