@@ -17,9 +17,9 @@ from segments_kit import learn, opened
 from world import a_step
 
 from mnemo.errors import InvalidReply, ModelTimeout, StoreError
-from mnemo.index import embedding, follower, owed, pace
+from mnemo.index import embedding, follower, owed
+from mnemo.index.embedding import BATCH
 from mnemo.index.follower import RepositoryIndex
-from mnemo.index.pace import BATCH
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime import traffic
 from mnemo.runtime.flights import Errand
@@ -706,8 +706,7 @@ class Counting:
         self.space = replace(self.inner.space, passage_tokens=20)
         self.calls: list[list[str]] = []
         self.now, self.ms = 0.0, ms
-        for module in (embedding, pace):
-            monkeypatch.setattr(module, "elapsed", lambda: self.now)
+        monkeypatch.setattr(embedding, "elapsed", lambda: self.now)
 
     @property
     def texts(self) -> list[str]:
