@@ -16,17 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.index.columns import (
-    Codes,
-    Facets,
-    Floats,
-    Hashes,
-    Ints,
-    Mask,
-    Numbers,
-    Postings,
-    products,
-)
+from mnemo.index.columns import Codes, Facets, Floats, Ints, Mask, Numbers, Postings, products
 from mnemo.index.pieces import Pieces
 from mnemo.values.changeset import Revision
 from mnemo.values.fast_init import fast_init
@@ -114,7 +104,7 @@ class Part(Protocol):
     def embedded(self) -> Mask:
         """Which documents have a vector."""
 
-    def find(self, ids: Sequence[str], hashed: Hashes | None = None) -> tuple[Numbers, Numbers]:
+    def find(self, ids: Sequence[str], hashed: Numbers | None = None) -> tuple[Numbers, Numbers]:
         """
         The living documents of *ids*: of which of these each is, ascending, and its number;
         *hashed*: the ``hashes`` of *ids*, where they are known.
@@ -189,7 +179,7 @@ class DocumentsView:
         """Under which the store keeps the first vector of a document."""
         return self.ids[number]
 
-    def find(self, ids: Sequence[str], hashed: Hashes | None = None) -> tuple[Numbers, Numbers]:
+    def find(self, ids: Sequence[str], hashed: Numbers | None = None) -> tuple[Numbers, Numbers]:
         """As of every ``Part``."""
         found = [(which, number) for which, id in enumerate(ids) for number in self.of(id)]
         which, numbers = np.array(found, np.int64).reshape(-1, 2).T

@@ -112,12 +112,16 @@ class SegmentFolder:
 
     def discard(self, digest: str) -> None:
         """Remove a file, e.g. as a part of it turned out to be damaged; it is made anew."""
-        try:
-            os.unlink(self.path / digest)
-        except FileNotFoundError:
-            pass
-        except OSError:
+        if not self._unlinked(digest):
             self._damaged.add(digest)
+
+    def _unlinked(self, name: str) -> bool:
+        """Remove a file; whether it is gone."""
+        try:
+            (self.path / name).unlink(missing_ok=True)
+        except OSError:
+            return False
+        return True
 
     def sweep(self, keep: Collection[str]) -> bool:
         """
@@ -141,12 +145,7 @@ class SegmentFolder:
         for name in os.listdir(self.path):
             unlisted = _DIGEST.fullmatch(name) and name not in keep
             if unlisted or (unfinished and unfinished.fullmatch(name)):
-                try:
-                    os.unlink(self.path / name)
-                except FileNotFoundError:
-                    pass
-                except OSError:
-                    is_clean = False
+                is_clean &= self._unlinked(name)
         return is_clean
 
     # ── One file ─────────────────────────────────────────────────────────────────────

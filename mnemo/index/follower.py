@@ -71,6 +71,8 @@ class RepositoryIndex(Embedding):
         self._sealing = Places()
         self._asked = self._served = self._bytes = 0
         self._renewing = False
+        self._foreign = 0
+        """How often segments of another reading were met: those met first are made anew."""
 
     def _start_again(self) -> None:
         """Hold what comes from the beginning of the feed on."""
@@ -330,9 +332,6 @@ class RepositoryIndex(Embedding):
         space = self.embedder.space
         texts = {"agent": self.agent_name, "speaker": self.default_actor}
         return Keeper(self.segments, {**texts, "passages": space.passage_tokens}, space.name)
-
-    _foreign = 0
-    """How often segments of another reading were met: those met first are made anew."""
 
     @property
     def _gives_way(self) -> bool:
