@@ -7,16 +7,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -121,12 +112,16 @@ repositories that have some, and what erases that of one of them.
 """
 
 
-async def pay_put_off(writing: Callable[..., Awaitable[Any]]) -> None:
+async def pay_off(writing: Callable[..., Awaitable[Any]]) -> None:
     """Erase what was put off, by ``Engine.writing``: each repository by itself."""
     for owing, pay in PUT_OFF:
         while ids := await writing(owing, locks=OWNERS):
             for id in ids:
                 await writing(lambda tx, pay=pay, id=id: pay(tx, id), locks=repository_locks(id))
+
+
+_SWEEPS, _BETWEEN_SWEEPS_S = 5, 0.05
+"""Tries to remove files in which other processes write, and the pauses between them."""
 
 
 class Engine(Protocol):
@@ -195,7 +190,7 @@ class Engine(Protocol):
         of its kinds. *Cancellation*: safe.
         """
 
-    def staging(self, tables: Mapping[str, str]) -> AbstractAsyncContextManager[Staging]:
+    def staging(self, tables: dict[str, str]) -> AbstractAsyncContextManager[Staging]:
         """
         Make room for one import; the next one waits until the context ends. *tables* are
         definitions of columns; nothing of them outlives the context.
@@ -223,6 +218,18 @@ class Engine(Protocol):
         *at_once*: Rewrite a file above 64 MB, too; otherwise that is left to ``tend``.
         *Raises* ``StoreReadOnly``: it was opened for reading. *Cancellation*: safe.
         """
+
+    async def swept(
+        self,
+        sweep: Callable[[Collection[str]], bool],
+        listed: Callable[[], Awaitable[Collection[str]]],
+    ) -> bool:
+        """Have *sweep* remove copies of segments that are not *listed*; whether none is left."""
+        for tried in range(_SWEEPS):
+            await anyio.sleep(_BETWEEN_SWEEPS_S * tried)
+            if await anyio.to_thread.run_sync(sweep, await listed()):
+                return True
+        return False
 
     async def tend(self, woken: Callable[[], None]) -> Never:
         """
@@ -260,21 +267,6 @@ async def connected(connect: Callable[[], Awaitable[C]]) -> AsyncIterator[C]:
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(connection.close)
-
-
-_SWEEPS, _BETWEEN_SWEEPS_S = 5, 0.05
-"""Tries to remove files in which other processes write, and the pauses between them."""
-
-
-async def swept(
-    sweep: Callable[[Collection[str]], bool], listed: Callable[[], Awaitable[Collection[str]]]
-) -> bool:
-    """Have *sweep* remove all copies of segments that are not *listed*; whether none is left."""
-    for tried in range(_SWEEPS):
-        await anyio.sleep(_BETWEEN_SWEEPS_S * tried)
-        if await anyio.to_thread.run_sync(sweep, await listed()):
-            return True
-    return False
 
 
 @dataclass(eq=False)
@@ -422,7 +414,7 @@ class GroupWriter(ABC):
                     try:
                         self._run_outside(some) if is_outside else self._write(some)
                     except Exception as error:  # whoever waits for the thread is told
-                        refuse(some, error)
+                        self.refuse(some, error)
                 self._wake(units)
             # Let the callers of this batch hand over what they do next, if others wait already:
             # else the two groups commit in turns, and half of all callers share a commit.
@@ -462,6 +454,12 @@ class GroupWriter(ABC):
     def _close(self) -> None:
         """Close the connection."""
 
+    @staticmethod
+    def refuse(units: Sequence[Unit], error: Exception | None) -> None:
+        """Have *units* failed with *error*."""
+        for unit in units:
+            unit.result = error
+
     def _run(self, units: list[Unit]) -> None:
         """Run *units*, which share ``run``; each has its result then, unless it raises."""
         results = units[0].run(self._tx, [unit.payload for unit in units])
@@ -485,11 +483,6 @@ class GroupWriter(ABC):
             self._loop.call_soon_threadsafe(self._deliver)
         except RuntimeError:
             log.warning("the event loop ended before %d durable results", len(batch))
-
-
-def refuse(units: Iterable[Unit], error: Exception | None) -> None:
-    for unit in units:
-        unit.result = error
 
 
 def _settle(outcome: asyncio.Future[Any], result: Any) -> None:

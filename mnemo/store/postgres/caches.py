@@ -17,7 +17,7 @@ import anyio.to_thread
 
 from mnemo.errors import MnemoError
 from mnemo.protocols import Clock
-from mnemo.store.engine import OWNERS, Engine, swept
+from mnemo.store.engine import OWNERS, Engine
 from mnemo.store.tx import Tx
 
 log = logging.getLogger("mnemo")
@@ -118,7 +118,7 @@ class CacheLease:
         )
         if not prolonged:
             self._until = None
-            if not await swept(self.sweep, _nothing):
+            if not await self.engine.swept(self.sweep, _nothing):
                 return
             began = self.clock.monotonic()
             entry = (id, self.machine, self.lease_s)
@@ -138,7 +138,7 @@ class CacheLease:
         """Sweep, and say so. *Cancellation*: safe; it is asked again."""
         try:
             # What was erased was so before it was asked, so that it is not among these.
-            if await swept(self.sweep, partial(self.engine.reading, self.listed)):
+            if await self.engine.swept(self.sweep, partial(self.engine.reading, self.listed)):
                 values = (asked, self._id, asked)
                 await self.engine.writing(lambda tx: tx.run(_SWEPT, values), locks=OWNERS)
         except (MnemoError, OSError) as error:

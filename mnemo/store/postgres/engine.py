@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,15 +18,7 @@ from psycopg_pool import ConnectionPool
 
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreError, UsageError
-from mnemo.store.engine import (
-    OWNERS,
-    Engine,
-    Locks,
-    Snapshot,
-    closed_on_error,
-    connected,
-    pay_put_off,
-)
+from mnemo.store.engine import OWNERS, Engine, Locks, Snapshot, closed_on_error, connected, pay_off
 from mnemo.store.postgres import caches
 from mnemo.store.postgres.connection import Address, Connection, PostgresTx, adapt, translated
 from mnemo.store.postgres.planner import analyse
@@ -120,7 +112,7 @@ class PostgresEngine(Engine):
             yield Snapshot(PostgresTx(connection), translated, self._limiter)
 
     @asynccontextmanager
-    async def staging(self, tables: Mapping[str, str]) -> AsyncIterator[_Staging]:
+    async def staging(self, tables: dict[str, str]) -> AsyncIterator[_Staging]:
         """Make temporary tables on a connection of its own, which ends with the context."""
         self._writer()
         staged = partial(anyio.to_thread.run_sync, self._staged, tables)
@@ -230,7 +222,7 @@ class PostgresEngine(Engine):
             connection.execute("SELECT 1 FROM meta LIMIT 1")
             return connection
 
-    def _staged(self, tables: Mapping[str, str]) -> Connection:
+    def _staged(self, tables: dict[str, str]) -> Connection:
         with translated("preparing an import"), closed_on_error(self._connect()) as connection:
             lasting = ""
             if self._is_pooled:
@@ -250,7 +242,7 @@ class PostgresEngine(Engine):
         self._writer()
         if not at_once:
             return await self.reading(is_clean)
-        await pay_put_off(self.writing)
+        await pay_off(self.writing)
         # Not at the same time: the caches' machines read and write tables that are rewritten.
         left = await self.unswept()
         return await anyio.to_thread.run_sync(self._scrub) and not left

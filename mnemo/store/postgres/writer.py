@@ -26,7 +26,6 @@ from mnemo.store.engine import (
     Unit,
     closed_on_error,
     outside,
-    refuse,
     repositories_of,
 )
 from mnemo.store.postgres.connection import Connection, PostgresTx, translated
@@ -169,7 +168,6 @@ class Writer(GroupWriter):
         self._has_savepoints = False
         self._notice = f'NOTIFY "{channel}"'
         self._wrote_jobs = False
-        self._notified_at: float | None = None
         self._is_notifying = False
         self._commits = Commits(connect, begin)
         with closed_on_error(connect()) as connection:
@@ -190,15 +188,13 @@ class Writer(GroupWriter):
     def _deliver(self) -> None:
         if self._wrote_jobs and not self._is_notifying and not self.is_closed:
             self._is_notifying, self._wrote_jobs = True, False
-            last = self._notified_at
-            pause = 0.0 if last is None else last + _BETWEEN_NOTICES_S - self._loop.time()
-            self._loop.call_later(max(0.0, pause), self._notify)
+            self._loop.call_later(_BETWEEN_NOTICES_S, self._notify)
         super()._deliver()
 
     def _notify(self) -> None:
         if self.is_closed or not self._is_notifying:
             return
-        self._is_notifying, self._notified_at = False, self._loop.time()
+        self._is_notifying = False
         self.post(outside, lambda tx: tx.run(self._notice), _log_unsent)
 
     async def aclose(self) -> None:
@@ -298,7 +294,7 @@ class Writer(GroupWriter):
             if not isinstance(error, StoreUnavailable) and not _is_repeated(error):
                 break
             log.info("a batch of %d writes is repeated: %s", len(batch), error)
-        refuse(batch, error)
+        self.refuse(batch, error)
 
     def _reconnect(self) -> None:
         """Connect anew if need be. *Raises* ``StoreError``."""
@@ -353,7 +349,7 @@ class Writer(GroupWriter):
             if not self._has_savepoints:
                 raise _Refused(error) from error
             self._connection.execute("ROLLBACK TO unit; RELEASE unit")
-            refuse(units, error)
+            self.refuse(units, error)
             return False
         if self._has_savepoints:
             self._connection.execute("RELEASE unit")
@@ -400,7 +396,7 @@ class _Aside(Writer):
             try:
                 self._write_at_once(units)
             except Exception as error:
-                refuse(units, error)
+                self.refuse(units, error)
             self._main.through(self, units)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
@@ -19,16 +19,7 @@ import anyio.to_thread
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreCorrupt, StoreError, StoreReadOnly
 from mnemo.protocols import Clock
-from mnemo.store.engine import (
-    Engine,
-    GroupWriter,
-    Snapshot,
-    Unit,
-    closed_on_error,
-    connected,
-    refuse,
-    swept,
-)
+from mnemo.store.engine import Engine, GroupWriter, Snapshot, Unit, closed_on_error, connected
 from mnemo.store.rows import digests
 from mnemo.store.schema import VERSION
 from mnemo.store.sqlite.connection import (
@@ -90,7 +81,7 @@ class SqliteEngine(Engine):
             yield Snapshot(SqliteTx(connection), translated, readers.limiter)
 
     @asynccontextmanager
-    async def staging(self, tables: Mapping[str, str]) -> AsyncIterator[_Staging]:
+    async def staging(self, tables: dict[str, str]) -> AsyncIterator[_Staging]:
         """Attach a database to the writer's connection alone: only ``writing`` locks the file."""
         async with self._importing:
             writer = self._writer()
@@ -165,7 +156,7 @@ class SqliteEngine(Engine):
         """This machine, if copies of segments beside the file could not be removed."""
         # Readers are closed first, and those for reading alone have no writer.
         read = self.reading if self._writing is None else self._writing.run
-        if self.sweep is None or await swept(self.sweep, partial(read, digests)):
+        if self.sweep is None or await self.swept(self.sweep, partial(read, digests)):
             return ()
         return (gethostname(),)
 
@@ -294,7 +285,7 @@ class _Staging:
         return await self._writer.run_outside(partial(_staged, work))
 
 
-def _attach(tables: Mapping[str, str], tx: Tx) -> None:
+def _attach(tables: dict[str, str], tx: Tx) -> None:
     tx.run("ATTACH '' AS staging")
     # Nothing of it outlives the connection, so nothing is to be rolled back or flushed.
     tx.run("PRAGMA staging.journal_mode = OFF")
@@ -350,7 +341,7 @@ class Writer(GroupWriter):
                 raise
         except Exception as error:
             self._roll_back()
-            refuse(batch, ours(error, _WRITING))
+            self.refuse(batch, ours(error, _WRITING))
 
     def refuse_lost(self) -> None:
         """*Raises* ``StoreError``: a commit found the store's files deleted or replaced."""
@@ -375,7 +366,7 @@ class Writer(GroupWriter):
             self._run(units)
         except Exception as error:
             self._roll_back_unit(error)
-            refuse(units, ours(error, _WRITING))
+            self.refuse(units, ours(error, _WRITING))
             return False
         self._connection.execute("RELEASE unit")
         return True

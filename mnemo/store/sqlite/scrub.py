@@ -20,7 +20,7 @@ import anyio.to_thread
 
 from mnemo.errors import StoreError
 from mnemo.protocols import Clock
-from mnemo.store.engine import GroupWriter, pay_put_off
+from mnemo.store.engine import GroupWriter, pay_off
 from mnemo.store.sqlite.dialect import merge_words
 from mnemo.store.tx import Tx
 
@@ -108,7 +108,7 @@ class Scrubber:
         noted = await writer.run(_noted)
         if noted is None:
             return True
-        await pay_put_off(writer.run)
+        await pay_off(writer.run)
         left = await self.unswept()
         if self.path is None:
             await writer.run(merge_words)
