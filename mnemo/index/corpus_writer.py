@@ -176,6 +176,10 @@ class Documents:
         self.vectors.extend(vectors)
         self.vector_documents.extend(numbers)
         self.vector_passages.extend(passages)
+        self._count(self.vectors.view()[-len(passages) :][first], 1)
+
+    def _count(self, vectors: NDArray[np.float32], sign: int) -> None:
+        """Nothing: of steps alone the mean is known."""
 
     def fields(self) -> dict[str, Any]:
         """What every view holds: the columns as they are now, and what the writer goes on with."""
@@ -257,13 +261,6 @@ class Steps(Documents):
                 self.aliases[other] = heir
             self.repeats |= {heir: tuple(others)} if others else {}
         return heirs
-
-    def add_vectors(
-        self, numbers: Sequence[int], passages: Sequence[int], vectors: Sequence[Vector]
-    ) -> None:
-        super().add_vectors(numbers, passages, vectors)
-        first = np.flatnonzero(np.asarray(passages) == 0)
-        self._count(self.vectors.view()[-len(passages) :][first], 1)
 
     def remove(self, ids: Iterable[str]) -> None:
         ids = tuple(ids)
