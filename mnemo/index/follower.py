@@ -71,8 +71,9 @@ class RepositoryIndex(Embedding):
         self._sealing = Places()
         self._asked = self._served = self._bytes = 0
         self._renewing = False
-        self._foreign = 0
-        """How often segments of another reading were met: those met first are made anew."""
+
+    _foreign = 0
+    """How often segments of another reading were met: those met first are made anew."""
 
     def _start_again(self) -> None:
         """Hold what comes from the beginning of the feed on."""

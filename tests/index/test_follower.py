@@ -17,7 +17,7 @@ from segments_kit import learn, opened
 from world import a_step
 
 from mnemo.errors import InvalidReply, ModelTimeout, StoreError
-from mnemo.index import embedding, follower, owed
+from mnemo.index import embedding, owed
 from mnemo.index.embedding import BATCH
 from mnemo.index.follower import RepositoryIndex
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
@@ -283,7 +283,7 @@ async def test_a_text_that_is_always_refused_keeps_no_other_waiting(monkeypatch)
 async def test_steps_of_other_processes_are_traffic(monkeypatch):
     """Not those that were written here: by a caller, counted then, or by a job, to be let be."""
     loop = traffic.Traffic()
-    monkeypatch.setattr(follower, "traffic", lambda: loop)
+    monkeypatch.setattr(embedding, "traffic", lambda: loop)
     feed = Feed()
     index = index_of(feed, Flaky())
     feed.said = [step(n) for n in range(7)]
@@ -683,7 +683,7 @@ async def test_what_was_let_go_is_renewed_when_it_is_read(monkeypatch):
 async def test_what_is_read_again_is_no_traffic(monkeypatch):
     """What others wrote since is."""
     loop = traffic.Traffic()
-    monkeypatch.setattr(follower, "traffic", lambda: loop)
+    monkeypatch.setattr(embedding, "traffic", lambda: loop)
     feed = Feed()
     feed.said = [step(n) for n in range(7)]
     index = index_of(feed)
