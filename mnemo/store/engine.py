@@ -73,7 +73,7 @@ def repository_locks(repo_id: str) -> Locks:
     return [(WHOLE, repo_id)]
 
 
-def repositories_of(locks: Locks) -> frozenset[str]:
+def repos_of(locks: Locks) -> frozenset[str]:
     """The ids of the repositories that *locks* are of."""
     return frozenset(id.partition("\0")[0] for kind, id in locks if kind != "owner")
 

@@ -19,15 +19,7 @@ import psycopg
 from psycopg import errors
 
 from mnemo.errors import StoreError, StoreUnavailable
-from mnemo.store.engine import (
-    WHOLE,
-    GroupWriter,
-    Locks,
-    Unit,
-    closed_on_error,
-    outside,
-    repositories_of,
-)
+from mnemo.store.engine import WHOLE, GroupWriter, Locks, Unit, closed_on_error, outside, repos_of
 from mnemo.store.postgres.connection import Connection, PostgresTx, translated
 from mnemo.store.postgres.schema import LOCKS
 
@@ -208,7 +200,7 @@ class Writer(GroupWriter):
 
     def _write(self, batch: list[Unit]) -> None:
         # Everybody counts on in repositories (``reserve``) in this order.
-        batch[:] = sorted(self._kept(batch), key=lambda unit: sorted(repositories_of(unit.locks)))
+        batch[:] = sorted(self._kept(batch), key=lambda unit: sorted(repos_of(unit.locks)))
         for part in self._parts(batch):
             while part:
                 try:
@@ -224,7 +216,7 @@ class Writer(GroupWriter):
         """What has a transaction of its own each."""
         parts: dict[object, list[Unit]] = {}
         for unit in batch:
-            place = repositories_of(unit.locks) if self._splits else None
+            place = repos_of(unit.locks) if self._splits else None
             parts.setdefault(place, []).append(unit)
         return parts.values()
 
@@ -232,7 +224,7 @@ class Writer(GroupWriter):
         """Those of *units* that wait for no repository; the others go aside."""
         kept: list[Unit] = []
         for unit in units:
-            repos = repositories_of(unit.locks)
+            repos = repos_of(unit.locks)
             is_whole = any(kind == WHOLE for kind, _ in unit.locks)
             if is_whole or any(id in self._behind or _gate(id) in shut for id in repos):
                 self._put_aside(unit, repos)
@@ -274,7 +266,7 @@ class Writer(GroupWriter):
         """Units that were aside are written, or refused."""
         with self._counting:
             for unit in units:
-                aside.behind.subtract(repositories_of(unit.locks))
+                aside.behind.subtract(repos_of(unit.locks))
             aside.behind = +aside.behind
             self._behind = {
                 id: one for id, one in self._behind.items() if one is not aside or id in one.behind
@@ -430,7 +422,7 @@ def locking(named: Sequence[Locks], *, waits: bool = True) -> str:
         return _LOCK_ALL
     locks = {lock for some in named for lock in some}
     shut = {_gate(id) for kind, id in locks if kind == WHOLE}
-    gates = {_gate(id) for some in named for id in repositories_of(some)}
+    gates = {_gate(id) for some in named for id in repos_of(some)}
     names = {f"{kind}\0{id}" for kind, id in locks if kind != WHOLE}
     rows = {zlib.crc32(name.encode()) % LOCKS for name in names}
     lock = _LOCK.format(",".join(map(str, rows))) if rows else _LOCK_NONE
