@@ -34,7 +34,7 @@ from mnemo.index.batches import DERIVED, derived
 from mnemo.index.erased import without
 from mnemo.index.segments import Batch
 from mnemo.log import feed
-from mnemo.store.engine import pay_put_off
+from mnemo.store.engine import pay_off
 from mnemo.store.rows import repo_number
 from mnemo.store.tx import Tx
 from mnemo.values.feed import FeedCursor
@@ -62,14 +62,14 @@ async def test_whatever_is_erased_segments_say_what_the_rows_say(begun, acts):
             if act[0].startswith(ERASING):
                 await same_as_anew(memory)
                 if act[0] != "expire":
-                    await pay_put_off(memory._store.engine.writing)
+                    await pay_off(memory._store.engine.writing)
                     await check_segments(memory)
         for _ in range(2):
             await schedule.index.run()
         # Whoever goes on knows changesets by which it read what is left, also forgotten ones.
         goes_on, anew = schedule.index, index_of(memory, kept=False)
         assert await told(goes_on, origins=False) == await told(anew, origins=False)
-        await pay_put_off(memory._store.engine.writing)
+        await pay_off(memory._store.engine.writing)
         await check_segments(memory)
         await same_as_anew(memory)
 
@@ -193,7 +193,7 @@ async def test_a_mark_behind_which_nothing_waits_goes(place):
 
         await memory._store.engine.writing(mark)
         with anyio.fail_after(30):
-            await pay_put_off(memory._store.engine.writing)
+            await pay_off(memory._store.engine.writing)
         assert segments_in(place) == []
 
 

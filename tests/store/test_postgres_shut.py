@@ -14,7 +14,7 @@ from postgres_server import execute, postgres_store
 from mnemo import Config, Mnemo, Repository
 from mnemo.errors import ConfigError
 from mnemo.maintenance import reembed
-from mnemo.store.engine import pay_put_off, repository_locks, session_lock
+from mnemo.store.engine import pay_off, repository_locks, session_lock
 from mnemo.store.postgres.connection import Address
 from mnemo.store.postgres.writer import Writer
 from mnemo.store.rows import found_repo, repo_number
@@ -233,7 +233,7 @@ async def test_what_was_put_off_is_erased_beside_the_writes_of_others(stores):
         await held.met()
         try:
             with anyio.fail_after(PATIENCE_S / 4):
-                await pay_put_off(first.writing)
+                await pay_off(first.writing)
         finally:
             held.released.set()
     left = "SELECT count(*) FROM segments"
