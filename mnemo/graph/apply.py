@@ -414,7 +414,7 @@ _PENALIZE = "UPDATE nodes SET penalty = ? WHERE $also repo = ? AND no = ?"
 # ── Merging ──────────────────────────────────────────────────────────────────────────
 
 _MERGING = """
-WITH merging AS MATERIALIZED
+WITH merging AS
     (SELECT CAST(key AS BIGINT) AS loser, CAST(value AS BIGINT) AS survivor FROM $pairs)
 """
 # ``$join`` keeps the order: a few losers, then their edges by index.
