@@ -9,6 +9,7 @@ import anyio
 
 from mnemo import AgentTool, NotFound, Repository, ToolAnswer, __version__
 from mnemo.operations import OPERATIONS, Operation
+from mnemo.runtime.extras import refuse
 from mnemo.values.untrusted import untrusted, without_marks
 
 try:
@@ -23,10 +24,8 @@ try:
         Tool,
         ToolAnnotations,
     )
-except ModuleNotFoundError as error:
-    if (error.name or "").split(".")[0] != "mcp":
-        raise
-    raise ImportError("the MCP server needs pip install 'mnemo-sessions[mcp]'") from error
+except ImportError as error:
+    refuse("the MCP server", "mcp", error, "mcp")
 
 __all__ = ["memory_server", "serve_stdio"]
 

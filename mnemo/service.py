@@ -36,6 +36,7 @@ from mnemo.protocols import ChatModel, Clock, Embedder, StoreReport
 from mnemo.runtime.budget import MemoryBudget
 from mnemo.runtime.bus import EventBus, Subscription
 from mnemo.runtime.clock import SystemClock
+from mnemo.runtime.extras import refuse
 from mnemo.runtime.spans import NO_SPANS, Spans, find_spans
 from mnemo.runtime.tasks import Home, Places, TaskRoot, completed, detached
 from mnemo.runtime.text import clean, is_blank
@@ -855,5 +856,4 @@ def _store_at(place: str | Path | None, config: Config, clock: Clock) -> EngineS
     try:
         return make(place, config=config.store, clock=clock, lease_s=lease_s, index=index)
     except ImportError as error:
-        wanted = 'PostgreSQL wants an extra: pip install "mnemo-sessions[postgres]"'
-        raise ImportError(wanted) from error
+        refuse("PostgreSQL", "postgres", error)

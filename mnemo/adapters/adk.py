@@ -16,7 +16,8 @@ import anyio.to_thread
 
 from mnemo import Candidate, Conflict, Message, Mnemo, NotFound, Semantic
 from mnemo import sync as blocking
-from mnemo.adapters.handles import Adapter, Handle, LazyService, missing_extra
+from mnemo.adapters.handles import Adapter, Handle, LazyService
+from mnemo.runtime.extras import refuse
 from mnemo.runtime.validation import portions
 
 try:
@@ -27,7 +28,7 @@ try:
     from google.adk.sessions import Session
     from google.genai.types import Content, Part
 except ImportError as error:
-    raise missing_extra(__name__, "adk", error) from error
+    refuse(__name__, "adk", error)
 
 __all__ = ["MnemoMemoryService", "repo_id_of"]
 

@@ -14,20 +14,12 @@ import anyio.to_thread
 from mnemo import ConfigError, Repository, UsageError
 from mnemo import sync as blocking
 
-__all__ = ["Adapter", "AnyRepository", "Handle", "LazyService", "missing_extra", "wait_on"]
+__all__ = ["Adapter", "AnyRepository", "Handle", "LazyService", "wait_on"]
 
 T = TypeVar("T")
 
 AnyRepository = Repository | blocking.Repository
 """A repository of ``Mnemo``, or of ``mnemo.sync.Mnemo``."""
-
-
-def missing_extra(module: str, extra: str, error: ImportError) -> ImportError:
-    """An error that names the extra to install for the adapter *module*."""
-    return ImportError(
-        f"{module} needs the extra [{extra}] ({error}): pip install 'mnemo-sessions[{extra}]'",
-        name=error.name,
-    )
 
 
 def wait_on(

@@ -13,8 +13,9 @@ import anyio.to_thread
 import mnemo
 from mnemo import Item as StoredItem
 from mnemo import sync as blocking
-from mnemo.adapters.handles import Adapter, AnyRepository, LazyService, missing_extra, wait_on
+from mnemo.adapters.handles import Adapter, AnyRepository, LazyService, wait_on
 from mnemo.adapters.langgraph_checkpoints import MnemoSaver
+from mnemo.runtime.extras import refuse
 from mnemo.runtime.validation import portions
 
 try:
@@ -35,7 +36,7 @@ try:
         validate_op_namespace,
     )
 except ImportError as error:
-    raise missing_extra(__name__, "langgraph", error) from error
+    refuse(__name__, "langgraph", error)
 
 __all__ = ["MnemoSaver", "MnemoStore"]
 

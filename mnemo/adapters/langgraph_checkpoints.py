@@ -17,7 +17,8 @@ import anyio.to_thread
 from mnemo import Checkpoint as StoredCheckpoint
 from mnemo import CheckpointHead, CheckpointWrite, ConfigError, Repository
 from mnemo import sync as blocking
-from mnemo.adapters.handles import Adapter, AnyRepository, LazyService, missing_extra, wait_on
+from mnemo.adapters.handles import Adapter, AnyRepository, LazyService, wait_on
+from mnemo.runtime.extras import refuse
 
 try:
     from langchain_core.runnables import RunnableConfig
@@ -34,7 +35,7 @@ try:
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
 except ImportError as error:
-    raise missing_extra(__name__, "langgraph", error) from error
+    refuse(__name__, "langgraph", error)
 
 __all__ = ["MnemoSaver"]
 

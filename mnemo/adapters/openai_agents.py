@@ -12,14 +12,15 @@ import anyio.to_thread
 
 from mnemo import ConfigError, Repository, StoredMessage
 from mnemo import sync as blocking
-from mnemo.adapters.handles import Adapter, AnyRepository, LazyService, missing_extra
+from mnemo.adapters.handles import Adapter, AnyRepository, LazyService
+from mnemo.runtime.extras import refuse
 from mnemo.runtime.validation import portions
 from mnemo.wire import to_responses
 
 try:
     from agents import SessionSettings, TResponseInputItem
 except ImportError as error:
-    raise missing_extra(__name__, "agents", error) from error
+    refuse(__name__, "agents", error)
 
 __all__ = ["MnemoSession"]
 

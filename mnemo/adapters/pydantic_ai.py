@@ -16,7 +16,8 @@ import anyio.to_thread
 
 from mnemo import Conflict, Message, NotFound, Repository, StoreCorrupt, StoredMessage
 from mnemo import sync as blocking
-from mnemo.adapters.handles import Adapter, AnyRepository, Handle, LazyService, missing_extra
+from mnemo.adapters.handles import Adapter, AnyRepository, Handle, LazyService
+from mnemo.runtime.extras import refuse
 from mnemo.runtime.validation import portions
 
 try:
@@ -44,7 +45,7 @@ try:
     from pydantic_ai.models import ModelRequestContext
     from pydantic_ai.toolsets import FunctionToolset
 except ImportError as error:
-    raise missing_extra(__name__, "pydantic-ai", error) from error
+    refuse(__name__, "pydantic-ai", error)
 
 __all__ = ["MnemoConversationStore", "MnemoMemory", "thread_of"]
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 
-EXTRA = ("typer", "rich")
-"""What the extra ``[cli]`` installs."""
+from mnemo.runtime.extras import needed
 
 
 def main() -> int:
     """Run ``mnemo``. Exit codes: 1: ``doctor`` found problems; 2: an error; 130: interrupted."""
     try:
         from mnemo.cli.app import run
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in EXTRA:
+    except ImportError as error:
+        if (error.name or "").split(".")[0] not in ("rich", "typer"):
             raise
-        sys.stderr.write("mnemo: the command line needs pip install 'mnemo-sessions[cli]'\n")
+        sys.stderr.write(f"mnemo: {needed('the command line', 'cli')}\n")
         return 2
     return run()
