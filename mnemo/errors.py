@@ -225,7 +225,8 @@ class ModelError(MnemoError):
         self, message: str, *, purpose: str | None = None, retryable: bool | None = None
     ) -> None:
         self.purpose = purpose
-        self.retryable = self.retryable_by_default if retryable is None else retryable
+        default = self.retryable_by_default
+        self.retryable: bool = default if retryable is None else retryable
         super().__init__(message)
 
 
@@ -265,7 +266,7 @@ class InvalidReply(ModelError):
     """
 
     def __init__(self, message: str, *, raw: str = "", **facts: Any) -> None:
-        self.raw = raw[:2000]
+        self.raw: str = raw[:2000]
         super().__init__(message, **facts)
 
 
@@ -290,8 +291,9 @@ class BudgetExceeded(ModelError):
     ) -> None:
         self.limit = limit
         named = (name for name in ("calls", "tokens", "cost") if name in str(limit))
-        self.which = which or next(named, str(limit))
-        self.spent = self.used = used
+        self.which: str = which or next(named, str(limit))
+        self.spent: float = used
+        self.used: float = used
         super().__init__(_out_of_budget(limit, self.which, used), purpose=purpose)
 
 

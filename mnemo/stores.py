@@ -96,16 +96,16 @@ class EngineStore:
         lease_time: Default: that of *clock*. Where machines share a store, its own.
     """
 
-    graph = Part(StoredGraph)
-    feed = Part(StoredFeed)
-    records = Part(StoredRecords)
-    overhaul = Part(StoredOverhaul)
-    archive = Part(partial(StoredArchive, _FIT))
-    notes = Part(StoredNotes)
-    items = Part(StoredItems)
-    transcript = Part(StoredTranscript)
-    checkpoints = Part(StoredCheckpoints)
-    recalls = Part(StoredRecalls)
+    graph: Part[StoredGraph] = Part(StoredGraph)
+    feed: Part[StoredFeed] = Part(StoredFeed)
+    records: Part[StoredRecords] = Part(StoredRecords)
+    overhaul: Part[StoredOverhaul] = Part(StoredOverhaul)
+    archive: Part[StoredArchive] = Part(partial(StoredArchive, _FIT))
+    notes: Part[StoredNotes] = Part(StoredNotes)
+    items: Part[StoredItems] = Part(StoredItems)
+    transcript: Part[StoredTranscript] = Part(StoredTranscript)
+    checkpoints: Part[StoredCheckpoints] = Part(StoredCheckpoints)
+    recalls: Part[StoredRecalls] = Part(StoredRecalls)
 
     def __init__(
         self,

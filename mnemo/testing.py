@@ -157,7 +157,7 @@ class ScriptedChatModel:
 
     def __init__(self, replies: Mapping[Purpose, Script] | None = None) -> None:
         self.requests: list[ChatRequest] = []
-        self.waiting = 0
+        self.waiting: int = 0
         self._scripts: dict[Purpose, Script] = {}
         self._blocks: dict[Purpose | None, anyio.Event] = {}
         for purpose, script in (replies or {}).items():

@@ -45,7 +45,7 @@ from mnemo.values.graph import Node, NodeType, Vector
 from mnemo.values.journal import Owner, Settlement
 from mnemo.values.vectors import unit_rows
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 TRIES = 32
 """Times that a commit is reconciled anew because others wrote first, then it fails."""

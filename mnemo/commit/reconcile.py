@@ -148,7 +148,7 @@ def _is_same(new: Procedural, other: Procedural | None, intents: dict[str, set[s
 # ── Intents ─────────────────────────────────────────────────────────────────────────────
 
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 MergeIntent = Callable[[str, str], Awaitable[str]]
 """Words the common description of a stored and a new intent."""

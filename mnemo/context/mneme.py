@@ -44,7 +44,7 @@ from mnemo.runtime.tasks import Threads, on_clock
 from mnemo.runtime.text import clean, is_blank, one_line
 from mnemo.values.derived import EvictionOutcome, Origin, Snapshot, Thread
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 MOST_KNOWN = 10_000
 """Refusals, and threads without a viewport or with notes, that are remembered at most (S)."""

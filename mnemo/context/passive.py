@@ -35,7 +35,7 @@ from mnemo.values.messages import StoredMessage
 from mnemo.values.records import Hidden, Ranking, RecordHit, SurfacingQuery
 from mnemo.values.untrusted import escaped
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 HEADING = "## Recalled (may be irrelevant)"
 LEAST_CHARS = 80

@@ -30,7 +30,7 @@ from mnemo.recall.keyword import SearchHit
 from mnemo.values.derived import EvictionOutcome
 from mnemo.values.messages import Message
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 T = TypeVar("T")
 _Look: TypeAlias = Callable[[TranscriptReader, ThreadWindow], T]

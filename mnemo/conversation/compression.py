@@ -134,7 +134,7 @@ def cut_to(text: str, most: int, count: Count) -> str:
 # ── Compression ───────────────────────────────────────────────────────────────────
 
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 MOST_RUNNING = 4
 """Threads that are compressed at once (S)."""

@@ -138,7 +138,7 @@ def _require_next(thread: Thread, expected_seq: int | None) -> None:
 _GIVEN = tuple(f.name for f in fields(Message) if f.name not in ("id", "token_count"))
 
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 MOST_READ = 8_192
 """Characters of a query that are read."""

@@ -23,7 +23,7 @@ from mnemo.runtime.user_code import called, traceback_of
 from mnemo.runtime.validation import whole_number
 from mnemo.values.messages import StoredMessage
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 PORTION = 64
 """Seqs that are read at once (S)."""

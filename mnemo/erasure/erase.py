@@ -65,7 +65,7 @@ from mnemo.values.feed import sides_of
 from mnemo.values.graph import EdgeKind, Episodic, Subgoal
 from mnemo.values.vectors import SIDE_KEYS, vector_keys
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 MOST_TEXTS = 100
 """Texts of messages, of steps, and of claims that a dry run shows."""

@@ -64,7 +64,7 @@ CACHED_SUBGOALS = 64
 ANNOTATION_CONTEXT_STEPS = 8
 """Known steps that an annotator is shown before the fresh ones (S)."""
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 _A = TypeVar("_A")
 
 

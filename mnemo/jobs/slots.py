@@ -32,8 +32,8 @@ class JobSlots:
     def __init__(self, most: int | None = None) -> None:
         self.most = most
         self.kinds: Collection[JobKind] | None = None
-        self.running = 0
-        self.embedding = 0
+        self.running: int = 0
+        self.embedding: int = 0
         self.done = 0
         self.failed = 0
         self.busy: Counter[str] = Counter()
@@ -43,7 +43,7 @@ class JobSlots:
         """As *look*, for what comes as often as others write: not sooner after the last look."""
         self.watched: WeakSet[Watched] = WeakSet()
         """What is told when another process may have ended jobs."""
-        self.works = False
+        self.works: bool = False
         """Whether this service is a worker, of repositories that are not open, too."""
         self._pokes: dict[str, tuple[Callable[[], None], float]] = {}
         self._paces: Counter[float] = Counter()

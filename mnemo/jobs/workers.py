@@ -21,7 +21,7 @@ from mnemo.runtime.text import is_blank
 from mnemo.runtime.user_code import called, traceback_of
 from mnemo.values.jobs import JOB_KINDS, JobKind, WorkerStatistics
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 LEAST_S = 0.1
 """Seconds between two looks, at least, where nobody here asks for one (S)."""

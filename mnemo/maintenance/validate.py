@@ -29,7 +29,7 @@ from mnemo.values.changeset import Upkeep
 from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, NodeMetadata, NodeType, Vector
 from mnemo.values.vectors import COSINE_ROUNDING, unit_rows
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 Finding: TypeAlias = Literal["grounded", "weak", "orphan"]
 

@@ -149,7 +149,7 @@ def _invalid(message: str) -> InvalidReply:
     return InvalidReply(message, purpose="embed")
 
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 T = TypeVar("T")
 
 LEAST_TEXT_TOKENS = 32

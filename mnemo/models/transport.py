@@ -102,8 +102,8 @@ class Transport:
         transport: Any = None,
         clock: Clock | None = None,
     ) -> None:
-        self.endpoint = Endpoint.parse(base_url)
-        self.timeout_s = number("timeout_s", timeout_s, above=0)
+        self.endpoint: Endpoint = Endpoint.parse(base_url)
+        self.timeout_s: float = number("timeout_s", timeout_s, above=0)
         self._max_retries = whole("max_retries", max_retries, least=0)
         self._max_wait_s = number("max_wait_s", max_wait_s, least=0)
         for name, limit in (
@@ -531,8 +531,8 @@ class Lane:
     """One event loop's client, and its two waiting lines: first come, first served."""
 
     def __init__(self, max_concurrency: int) -> None:
-        self.slots = anyio.Semaphore(max_concurrency)
-        self.head = anyio.Lock()
+        self.slots: anyio.Semaphore = anyio.Semaphore(max_concurrency)
+        self.head: anyio.Lock = anyio.Lock()
         self._making = anyio.Lock()
         self._shared: _Shared | None = None
 

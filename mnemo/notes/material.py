@@ -97,8 +97,8 @@ class Material:
         keys: Sequence[str],
         start: int = 0,
     ) -> None:
-        self.history = tuple(history)
-        self.keys = tuple(keys)
+        self.history: tuple[Message, ...] = tuple(history)
+        self.keys: tuple[str, ...] = tuple(keys)
         self.start = start
         self._config = config
 

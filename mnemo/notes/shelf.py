@@ -170,7 +170,7 @@ def one_line_of(topic: str, description: str, day: str) -> str:
 # ── The shelf ─────────────────────────────────────────────────────────────────────
 
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 EMBEDDING_S = 10.0
 """Seconds that the embedding of a note may take; then its vector is owed (S)."""
@@ -216,8 +216,8 @@ class Shelf:
 
     def __init__(self, parts: NotesParts) -> None:
         self.parts = parts
-        self.store = parts.store
-        self.config = parts.config
+        self.store: StoredNotes = parts.store
+        self.config: NotesConfig = parts.config
         self._created = 0
         self._created_as: dict[str, int] = {}
 

@@ -44,7 +44,7 @@ from mnemo.values.untrusted import json_line
 # ── Progress ──────────────────────────────────────────────────────────────────────
 
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 PATIENCE_S = 1.0
 """Seconds that a callback may take."""
@@ -75,7 +75,7 @@ class ProgressReporter:
     def __init__(self, on_progress: OnProgress | None) -> None:
         self._callback = on_progress
         self._started = False
-        self.turn = 0
+        self.turn: int = 0
 
     async def start(self) -> None:
         """Report the start. *Cancellation*: safe."""

@@ -28,7 +28,7 @@ from mnemo.runtime.operations import CallbackRunner, Outcome, PendingOperation
 from mnemo.runtime.tasks import CancelHandle, Places, completed, on_clock, owned
 from mnemo.runtime.text import is_blank
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 Arguments = dict[str, Any]
 

@@ -66,8 +66,8 @@ class UsageMeter:
         self._by_purpose: dict[Purpose, ModelUsage] = {}
         self._ran: Counter[tuple[str, How]] = Counter()
         self._parent = whole
-        self.left_out = 0
-        self.total = ModelUsage()
+        self.left_out: int = 0
+        self.total: ModelUsage = ModelUsage()
 
     @property
     def by_purpose(self) -> Mapping[Purpose, ModelUsage]:

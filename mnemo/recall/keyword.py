@@ -26,7 +26,7 @@ from mnemo.runtime.validation import known_id, whole_number
 from mnemo.values.filters import Filters
 from mnemo.values.records import RECORD_KINDS, Group, Hidden, Query, Ranking, RecordHit, RecordQuery
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 MOST_HITS = 100
 """Largest ``limit``."""

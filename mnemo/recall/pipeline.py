@@ -52,7 +52,7 @@ from mnemo.values.counting import Count
 from mnemo.values.graph import NODE_TYPES, Episodic, KeyedItem, NodeType, Procedural
 from mnemo.values.items import Item
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 
 @dataclass(kw_only=True, eq=False)

@@ -35,7 +35,7 @@ from mnemo.values.feed import document_number
 from mnemo.values.graph import KeyedItem
 from mnemo.values.recalls import RecallRecord
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 CALLER: ContextVar[str | None] = ContextVar("mnemo.recall.caller", default=None)
 """Who asks, for the log."""

@@ -28,7 +28,7 @@ from mnemo.values.filters import Filters
 from mnemo.values.graph import NodeType
 from mnemo.values.steps import Step
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 T = TypeVar("T")
 D = TypeVar("D")

@@ -11,7 +11,7 @@ from typing import Any
 from mnemo.errors import Conflict, NotFound
 from mnemo.values.untrusted import without_marks
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 
 class Refused(ValueError):

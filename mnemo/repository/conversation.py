@@ -29,7 +29,7 @@ from mnemo.session.session import Session
 from mnemo.values.derived import Compaction, Thread
 from mnemo.values.erasure import Erased, Selection
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 
 class Conversation(MessageLog):
@@ -185,7 +185,7 @@ class RepositoryConversations:
         self._tasks = tasks
         self._index = parts.index
         self._erase = forget
-        self.usage = UsageMeter()
+        self.usage: UsageMeter = UsageMeter()
         self._parts = ConversationParts(
             repo_id=parts.repo_id,
             store=guarded(parts.transcript, check_usable),
@@ -203,10 +203,10 @@ class RepositoryConversations:
             spans=parts.spans,
         )
         self._expiry = ExpirySweep(self._parts)
-        self.compressing = Compressing(self._parts)
-        self.feeding = Feeding(self._parts)
-        self.mneme = Mneme(self._parts)
-        self.recall = PassiveRecall(self._parts, parts.records)
+        self.compressing: Compressing = Compressing(self._parts)
+        self.feeding: Feeding = Feeding(self._parts)
+        self.mneme: Mneme = Mneme(self._parts)
+        self.recall: PassiveRecall = PassiveRecall(self._parts, parts.records)
         self.overview = overview
         self.check_usable = check_usable
 

@@ -30,7 +30,7 @@ from mnemo.runtime.validation import known_ids
 from mnemo.values.jobs import Job, JobKind, JobLevels, JobState
 from mnemo.values.messages import StoredMessage
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 MOST_ERRORS = 100
 """Dead jobs whose error the levels show."""
@@ -96,7 +96,7 @@ class Jobs:
         self._nap = CancelHandle()
         self._beat: anyio.Event | None = None
         self._traffic = traffic()
-        self.stopped = False
+        self.stopped: bool = False
         self._taken: deque[tuple[float, float, int]] = deque(maxlen=MOST_TAKEN)
 
     def took(self, messages: int, began: float) -> None:

@@ -49,7 +49,7 @@ from mnemo.values.steps import Step
 from mnemo.values.strategies import OMITTED, Compression, Retrieval
 from mnemo.wire import Format
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 
 class Repository(RecallCalls, MemoryCalls):

@@ -26,7 +26,7 @@ class MemoryBudget:
         self._limit = limit
         self._unused: dict[Holder, int] = {}
         self._used: dict[Holder, int] = {}
-        self.bytes = 0
+        self.bytes: int = 0
 
     def hold(self, holder: Holder, size: int) -> None:
         """Note that *holder* holds *size* bytes now; have others let go where that is too much."""

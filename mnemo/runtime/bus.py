@@ -20,7 +20,7 @@ import anyio
 
 from mnemo.runtime.user_code import call, called
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 E = TypeVar("E")
 
@@ -37,7 +37,7 @@ class Inbox(Generic[E]):
     def __init__(self, size: int, drop_report: DropReport[E]) -> None:
         self._events: deque[tuple[E, Context]] = deque()
         self._drop_report = drop_report
-        self.context = copy_context()
+        self.context: Context = copy_context()
         self._size = size
         self._dropped = 0
         self._arrived = anyio.Event()

@@ -13,7 +13,7 @@ import anyio
 from mnemo.errors import StoreReadOnly, UsageError
 from mnemo.runtime.tasks import Home, Places
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")

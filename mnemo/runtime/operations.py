@@ -16,7 +16,7 @@ from mnemo.errors import UsageError
 from mnemo.runtime.tasks import CancelHandle, running_loop
 from mnemo.runtime.user_code import called
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from anyio.from_thread import BlockingPortal
 from mnemo.errors import UsageError
 from mnemo.runtime.twins import members, summary
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 STOPPING_S = 5.0
 """Seconds beyond ``shutdown_grace_s`` that closing may take at the interpreter's exit (S)."""

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, TypeAlias
 
 from mnemo.runtime.text import clean
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 Kind: TypeAlias = Literal["internal", "client"]
 """``client`` is work that another process usually does; the rest is done here."""
@@ -93,7 +93,7 @@ class TracedSpans(Spans):
 
         self.context: Any = context
         self.trace: Any = trace
-        self.captures_content = captures_content
+        self.captures_content: bool = captures_content
         self._kinds = {"internal": trace.SpanKind.INTERNAL, "client": trace.SpanKind.CLIENT}
         self._tracer = tracer
         self._warned = False

@@ -27,7 +27,7 @@ from anyio.lowlevel import RunVar
 from mnemo.errors import SessionClosed, UsageError
 from mnemo.runtime.validation import is_small, seconds
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 T = TypeVar("T")
 
 
@@ -104,7 +104,7 @@ class Branch:
     def __init__(self, spawn: Callable[..., asyncio.Task[None]]) -> None:
         self._spawn = spawn
         self._handles: set[CancelHandle] = set()
-        self.ended = False
+        self.ended: bool = False
 
     def spawn(self, work: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """Start *work*; a plain call. *Raises* ``UsageError``: they were cancelled before."""

@@ -35,9 +35,10 @@ class Traffic:
     __slots__ = ("_last", "_seen", "_waiters", "elsewhere", "embedded", "embedding_s", "writes")
 
     def __init__(self) -> None:
-        self.writes = 0
-        self.elsewhere = self.embedded = 0
-        self.embedding_s = 0.0
+        self.writes: int = 0
+        self.elsewhere: int = 0
+        self.embedded: int = 0
+        self.embedding_s: float = 0.0
         self._last: deque[float] = deque(maxlen=BUSY_WRITES)
         self._seen = 0
         self._waiters: list[tuple[asyncio.Future[None], float]] = []

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from mnemo.errors import StoreError
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -22,7 +22,7 @@ from mnemo.errors import MnemoError, ModelUnavailable
 from mnemo.runtime.tasks import running_loop
 from mnemo.runtime.text import clean
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 CLOSING_S = 10.0
 """Seconds that each model may take to close; one of somebody else's may never end (S)."""

@@ -36,7 +36,7 @@ from mnemo.session.parts import CommitReceipt, SessionParts
 from mnemo.values.journal import Act, Journal, SessionState
 from mnemo.values.steps import Annotation, Step, StepDraft
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +91,18 @@ class SessionCore(ABC):
     ) -> None:
         config, record = parts.config.session, journal.record
         self.parts = parts
-        self.id = parts.session_id
-        self.goal = record.goal
-        self.life = Lifecycle(record.state, auto=config.auto_commit)
+        self.id: str = parts.session_id
+        self.goal: str = record.goal
+        self.life: Lifecycle = Lifecycle(record.state, auto=config.auto_commit)
         self.error: Exception | None = None
         self.receipt: CommitReceipt | None = None
-        self.waiters = StateWaiters()
-        self.callbacks = CallbackRunner(parts.spawn)
-        self.queue = PendingQueue(
+        self.waiters: StateWaiters = StateWaiters()
+        self.callbacks: CallbackRunner = CallbackRunner(parts.spawn)
+        self.queue: PendingQueue = PendingQueue(
             max_pending=config.max_pending, callbacks=self.callbacks, changed=self.pulse
         )
         self.keys: dict[str, Step | Appending] = dict(journal.keys)
-        self.in_flight = 0
+        self.in_flight: int = 0
         self._most_backlog = config.max_append_backlog
         self._failed_appends: list[tuple[Appending, StoreError]] = []
         self._drained: anyio.Event | None = None
@@ -114,8 +114,8 @@ class SessionCore(ABC):
         self._for_room = anyio.Lock()
         self._handles: set[CancelHandle] = set()
         timer = partial(Timer, clock=parts.clock, spawn=parts.spawn)
-        self.flush_timer = timer(config.flush_timeout_s, self.flush)
-        self.expiry_timer = timer(config.session_timeout_s, expired)
+        self.flush_timer: Timer = timer(config.flush_timeout_s, self.flush)
+        self.expiry_timer: Timer = timer(config.session_timeout_s, expired)
         self._timers = (self.flush_timer, self.expiry_timer) if self.life.auto else ()
         self.book: EpisodeBook | None = None
         self.lane: AnnotationLane | None = None

@@ -26,7 +26,7 @@ from mnemo.values.messages import Message, StoredMessage, is_view_made
 from mnemo.values.steps import Annotation, Step, StepDraft, Trajectory, split_trajectories
 from mnemo.wire import Given, messages_of
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 EXTRACTION_CONTEXT_STEPS = 3
 """Steps before a trajectory that its extractor may look at to resolve words (S)."""

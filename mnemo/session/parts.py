@@ -22,7 +22,7 @@ from mnemo.values.changeset import Changeset
 from mnemo.values.journal import Act, Journal, Owner, SessionState, Settlement
 from mnemo.values.steps import Annotation, Step, Trajectory
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 
 class Extraction(Protocol):

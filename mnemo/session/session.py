@@ -49,7 +49,7 @@ from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Step, StepDraft
 from mnemo.wire import Given, listed
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 CONTEXT_LINES = 5
 """Steps that ``context()`` shows."""

@@ -30,7 +30,7 @@ from mnemo.values.changeset import Changeset
 from mnemo.values.journal import Journal, SessionState, Settlement, StagedTrajectory
 from mnemo.values.steps import Annotation, Step, Trajectory
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 A = TypeVar("A")
 
 NOT_KEPT = "extraction failed: its job says why"
@@ -47,7 +47,7 @@ class EpisodeWork(SessionCore):
         self, parts: SessionParts, journal: Journal, expired: Callable[[], Awaitable[None]]
     ) -> None:
         super().__init__(parts, journal, expired)
-        self.waits_for_others = False
+        self.waits_for_others: bool = False
         self.running_workers = 0
         self._limiter = anyio.Semaphore(parts.config.extraction.max_parallel)
 

@@ -12,7 +12,7 @@ from mnemo.runtime.text import count_tokens
 from mnemo.runtime.user_code import call
 from mnemo.values.messages import MOST_TOKENS, Message, compact_json, measured_text
 
-log = logging.getLogger("mnemo")
+log: logging.Logger = logging.getLogger("mnemo")
 
 Count: TypeAlias = Callable[[str], int]
 """Counts the tokens of a text."""

@@ -206,11 +206,13 @@ class Entity(Generic[T]):
         checked: Callable[[T], Any] | None = None,
     ) -> None:
         self.kind = kind
-        self.key, self.order, self.owners = tuple(key), tuple(order or key), tuple(owners)
+        self.key: tuple[str, ...] = tuple(key)
+        self.order: tuple[str, ...] = tuple(order or key)
+        self.owners: tuple[str, ...] = tuple(owners)
         self._types, self._rules = types or {}, rules or {}
         self._required, self._without = frozenset(required), frozenset(without)
         self._inline = inline or {}
-        self.fields = tuple(self._fields())
+        self.fields: tuple[Stored, ...] = tuple(self._fields())
         self.make: Callable[..., T] = make or (self._made if self._inline else kind)
         self.checked = checked
 
