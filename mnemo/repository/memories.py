@@ -18,7 +18,7 @@ import numpy as np
 from mnemo.commit.lane import CommitLane
 from mnemo.english.slots import only_ends
 from mnemo.errors import Conflict, NotFound, UsageError
-from mnemo.index.corpus import DocumentsView
+from mnemo.index.corpus import Part
 from mnemo.recall.result import SourceRef
 from mnemo.repository.names import NameIndex
 from mnemo.repository.parts import RepositoryParts
@@ -384,8 +384,8 @@ class MemoryCalls:
         bounds = _seconds("since", since), _seconds("until", until)
         about = _subject(subject)
         listing = _named(bounds, about, order)
-        facts = (await self._parts.index.corpus()).nodes.get("semantic")
-        places = _places(facts, *bounds)
+        facts = (await self._parts.index.corpus()).parts("semantic")
+        places = [place for part in facts for place in _places(part, *bounds)]
         sign = -1.0 if order == "newest" else 1.0
         places = sorted((sign * at, id) for at, id in places)
         if after is not None:
@@ -698,14 +698,14 @@ def _seconds(name: str, at: datetime | str | None) -> float | None:
     return None if at is None else checked.stored_time(name, at).timestamp()
 
 
-def _places(view: DocumentsView | None, since: float | None, until: float | None) -> list[_Place]:
-    """When which facts ended, within the bounds, unordered."""
-    if view is None:
-        return []
+def _places(part: Part, since: float | None, until: float | None) -> list[_Place]:
+    """When which facts of *part* ended, within the bounds, unordered."""
+    view = part.view
     ends = view.valid_to[: view.count]
     chosen = view.alive[: view.count] & np.isfinite(ends)
     if since is not None:
         chosen &= ends >= since
     if until is not None:
         chosen &= ends <= until
-    return [(float(ends[at]), view.ids[at]) for at in np.flatnonzero(chosen).tolist()]
+    numbers = np.flatnonzero(chosen)
+    return [*zip(ends[numbers].tolist(), part.named(numbers), strict=True)]

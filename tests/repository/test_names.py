@@ -1,9 +1,13 @@
 """Names and words of memories: found by the index, also where it lies in large segments."""
 
+from datetime import UTC, datetime, timedelta
+
 from segments_kit import few, index_of, opened, seal, tell
 
 from mnemo import Changeset, Edge, Semantic, Tag
 from mnemo.index.large import LargeView
+
+NOON, HOUR = datetime(2026, 3, 1, 12, tzinfo=UTC), timedelta(hours=1)
 
 
 async def said(repo):
@@ -44,3 +48,37 @@ async def test_a_large_repository_says_the_same_of_names_and_words(tmp_path):
     assert len(words[0]) == len(honeyed)
     assert len(words[1]) == sum(str(n).startswith("1") for n in honeyed)
     assert words[4] == set()
+
+
+async def test_a_large_repository_tells_the_same_changes(tmp_path):
+    """Facts in segments that hold no longer are told like those in memory, a page at a time."""
+    place = tmp_path / "r.db"
+    ended = [
+        Semantic(f"The kettle {n} is red.", valid_to=NOON + n * HOUR, superseded_by=f"new{n}")
+        for n in range(120)
+    ]
+    now = [Semantic(f"The kettle {n} is blue.", id=f"new{n}") for n in range(120)]
+
+    async def told(repo):
+        page = await repo.changes(limit=7, since=NOON + HOUR, until=NOON + 100 * HOUR)
+        later = await repo.changes(
+            limit=200, since=NOON + HOUR, until=NOON + 100 * HOUR, after=page.next
+        )
+        one = await repo.changes(subject="kettle 17")
+        return [
+            (change.old.text, change.new and change.new.text) for change in (*page, *later, *one)
+        ]
+
+    async with opened(place) as (_, repo):
+        await repo.apply(Changeset((*ended, *now)))
+        await tell(repo, 0, 200)
+        whole = await told(repo)
+    with few():
+        async with opened(place) as (memory, repo):
+            await seal(memory)
+            corpus = await index_of(memory, kept=True).corpus()
+            assert isinstance(corpus, LargeView)
+            assert corpus.claims["semantic"]
+            assert await told(repo) == whole
+    assert len(whole) == 101
+    assert whole[0] == ("The kettle 100 is red.", "The kettle 100 is blue.")
