@@ -329,7 +329,7 @@ def _nodes(corpus: Corpus, kind: Any, numbers: Numbers) -> Batch:
     """The documents *numbers* of nodes, with their changesets and the ids of steps behind each."""
     group, batch = corpus.nodes[kind], _columns(corpus, corpus.nodes[kind], numbers)
     pairs = corpus.behind.get(kind)
-    steps = pairs.steps_of(numbers.tolist(), corpus.steps) if pairs is not None else {}
+    steps = pairs.steps_of({*numbers.tolist()}, corpus.steps) if pairs is not None else {}
     behind = [sorted(steps.get(number, ())) for number in numbers.tolist()]
     counts = narrowed(np.array([len(ids) for ids in behind], np.int64))
     names = {

@@ -6,7 +6,7 @@ import math
 import re
 from array import array
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import fields, replace
 from itertools import chain
 from sys import getsizeof
@@ -312,14 +312,19 @@ class _Behind:
         self.pairs = Column(np.int32, 2)
         self.waiting: dict[str, list[int]] = {}
         self.awaited: dict[int, list[str]] = {}
+        self._repeating: dict[int, list[str]] = {}
+        """Steps behind a node that are found as a message: they stay when that expires."""
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
         waiting = weight(self.waiting, TEXT + 2 * LISTED) + weight(self.awaited, 2 * LISTED)
-        return self.pairs.nbytes + waiting
+        return self.pairs.nbytes + waiting + weight(self._repeating, 2 * LISTED)
 
     def add(self, node: int, steps: Iterable[str], known: Steps) -> None:
+        steps = [*steps]
+        if repeating := [step for step in steps if step in known.aliases]:
+            self._repeating.setdefault(node, []).extend(repeating)
         # Of steps that repeat one message it is behind the node once.
         for step in dict.fromkeys(known.aliases.get(step, step) for step in steps):
             for document in known.documents.get(step, ()):
@@ -332,12 +337,16 @@ class _Behind:
             awaited.append(step)
             self.waiting.setdefault(step, []).append(node)
 
-    def steps_of(self, nodes: Collection[int], known: Steps) -> dict[int, set[str]]:
+    def steps_of(self, nodes: Set[int], known: Steps) -> dict[int, set[str]]:
         """The ids of the steps behind documents of *nodes*."""
         found = {node: {*self.awaited.get(node, ())} for node in nodes}
         pairs = self.pairs.view()
         for node, document in pairs[np.isin(pairs[:, 0], [*nodes])].tolist():
             found[node].add(known.ids[document])
+        for node in nodes & self._repeating.keys():
+            repeating = self._repeating[node]
+            found[node].difference_update(map(known.aliases.get, repeating))
+            found[node].update(repeating)
         return found
 
     def arrived(self, step: str, document: int) -> None:
@@ -345,16 +354,19 @@ class _Behind:
         for node in self.waiting.get(step, ()):
             self.pairs.append((node, document))
 
-    def repeated(self, step: str, message: str, known: Steps) -> None:
-        """*step* is found as *message*: hand over the nodes that wait for it."""
+    def repeated(self, step: str, known: Steps) -> None:
+        """*step* is found as a message: hand over the nodes that wait for it."""
         for node in self.waiting.pop(step, ()):
             self.awaited[node].remove(step)
-            self.add(node, (message,), known)
+            self.add(node, (step,), known)
 
     def wait_for_all(self, known: Steps) -> None:
         """Wait for all steps, whose documents are to have other numbers."""
         for node, document in self.pairs.view().tolist():
             self._wait(node, known.ids[document])
+        for node, steps in self._repeating.items():
+            for step in steps:
+                self._wait(node, step)
         self.pairs = Column(np.int32, 2)
 
 
@@ -437,7 +449,7 @@ class Corpus:
         """Have *step* found as the document, which may follow, of the message it was made of."""
         self.steps.add_repeat(step.node_id, message, step.session_id, step.ordinal)
         for behind in self.behind.values():
-            behind.repeated(step.node_id, message, self.steps)
+            behind.repeated(step.node_id, self.steps)
 
     def add_side(self, side: Side, breather: Breather) -> dict[str, str]:
         """Append the side of a step or message; give its texts by the keys of their vectors."""

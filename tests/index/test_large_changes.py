@@ -166,10 +166,13 @@ BEGUN += [("seal", 0, ""), ("feed", 0, "t"), ("tell", 9, "u"), ("collect", 2, ""
 
 HEARD = [("hear", 3, "t"), *(("delete", number, "episodic") for number in (0, 2, 4))]
 
+EXPIRED = [("tell", 3, "u"), ("expire", 2, "t"), ("tell", 19, "u"), ("expire", 9, "t")]
+
 
 @pytest.mark.slow
 @given(acts=ACTS)
 @example(acts=HEARD)
+@example(acts=EXPIRED)
 @settings(
     max_examples=examples(40), deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
