@@ -182,7 +182,9 @@ async def over_http(memory: Mnemo) -> AsyncIterator[Any]:
     from mnemo.web import new_token, token_of, web_app
 
     secret = new_token()
-    transport = httpx.ASGITransport(web_app(memory, tokens=[token_of(secret, "all")]))
+    transport = httpx.ASGITransport(
+        web_app(memory, tokens=[token_of(secret, "all", rights="admin")])
+    )
     url = f"http://127.0.0.1:8642/#token={secret}"
     async with RemoteMnemo(url, transport=transport) as remote:
         yield remote

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
 from typing import NoReturn
 
 DISTRIBUTION = "mnemo-sessions"
@@ -32,6 +31,9 @@ def needed(what: str, extra: str) -> str:
 
 def _too_old(extra: str) -> Iterator[tuple[str, str, str]]:
     """Packages of *extra* that are installed below their bounds: name, bound, version."""
+    # Of no use before something is missing, and 30 modules.
+    from importlib.metadata import PackageNotFoundError, requires, version
+
     try:
         wanted = requires(DISTRIBUTION) or []
     except PackageNotFoundError:

@@ -35,9 +35,7 @@ def test_a_package_that_is_too_old_is_named_with_the_version_that_is_needed(monk
     wanted = metadata.requires("mnemo-sessions") or []
     name = next(one for one in wanted if f"extra == '{extra}'" in one).split(">=")[0].split("[")[0]
     assert needed("This", extra) == f"This needs pip install 'mnemo-sessions[{extra}]'"
-    monkeypatch.setattr(
-        "mnemo.runtime.extras.version", lambda one: "0.0.9rc1" if one == name else there(one)
-    )
+    monkeypatch.setattr(metadata, "version", lambda one: "0.0.9rc1" if one == name else there(one))
     told = needed("This", extra)
     assert told.startswith(f"This needs {name} ")
     assert told.endswith(f", not 0.0.9rc1: pip install --upgrade 'mnemo-sessions[{extra}]'")

@@ -187,7 +187,7 @@ async def test_who_enters_late_does_not_confirm_for_another_process(shared):
     sweep = one.folder.sweep
 
     async def others() -> None:
-        late._sweep = sweep
+        late.sweep = sweep
         await one.lease.renew()
         await engine.writing(lambda tx: tx.run("UPDATE caches SET asked = asked + 1"))
 
@@ -196,7 +196,7 @@ async def test_who_enters_late_does_not_confirm_for_another_process(shared):
         anyio.from_thread.run(others)
         return True
 
-    late._sweep = swept_meanwhile
+    late.sweep = swept_meanwhile
     assert await late.ready()
     assert await engine.reading(late.asked) == 1
     await late.confirm(1)

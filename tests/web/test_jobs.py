@@ -291,7 +291,7 @@ def store(request, tmp_path):
 async def test_processes_share_jobs_and_survive_each_other(store, serve, tmp_path):
     """One sees what the other runs, can cancel it, and tells it failed when the other is killed."""
     first, second = serve("--store", store), serve("--store", store)
-    lines = await archive(6_000)
+    lines = await archive(24_000)
     async with RemoteMnemo(first.url, first.token) as memory, second.client() as other:
         await memory.import_repo("old", lines)
         async with first.client() as here:
@@ -299,7 +299,7 @@ async def test_processes_share_jobs_and_survive_each_other(store, serve, tmp_pat
             with anyio.fail_after(LIMIT_S):
                 while not (found := (await other.get(path)).json())["done"]:  # noqa: ASYNC110
                     await anyio.sleep(0.02)
-            assert (found["state"], found["total"]) == ("running", 6_000)
+            assert (found["state"], found["total"]) == ("running", 24_000)
             assert (await other.post(f"{path}/cancel")).is_success
             assert (await ended(other, path))["state"] == "cancelled"
             path = (await here.post("/v1/repository/reembed?repo=old")).headers["location"]

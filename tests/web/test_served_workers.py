@@ -218,11 +218,6 @@ async def in_search(repo, name, text):
     return name in {hit.snippet.split()[1].strip("[]*") for hit in await repo.search(name)}
 
 
-async def in_recall(repo, name, text):
-    """Whether it is in the prompt text of a recall."""
-    return text in (await repo.recall(f"Where is {name}?")).as_text()
-
-
 class Load:
     """Clients that write, and at once read what was acknowledged through another connection."""
 
@@ -251,7 +246,7 @@ class Load:
             writer, other = self.memories[own], self.chance.choice(self.memories)
             await persistent(partial(writer.repo(repo_id).remember, text, key=name))
             self.acknowledged[repo_id].add(text)
-            seen = self.chance.choice((in_history, in_search, in_recall))
+            seen = self.chance.choice((in_history, in_search))
             if not await persistent(partial(seen, other.repo(repo_id), name, text)):
                 self.stale.append(f"{seen.__name__}: {repo_id} {name}")
 

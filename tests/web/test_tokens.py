@@ -12,9 +12,8 @@ from inspector_kit import LIMIT_S
 from scripted_server import ScriptedServer
 
 from mnemo import Mnemo
-from mnemo.runtime.board import Board
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
-from mnemo.web import new_token, token_of, web_app
+from mnemo.web import Worker, new_token, token_of, web_app
 from mnemo.web.access import Tokens
 
 
@@ -126,10 +125,10 @@ def test_what_a_token_has_used_outlives_a_change_of_the_file(tmp_path):
     assert tokens.used["a"].taken(1.0) == 0
 
 
-async def test_what_a_token_has_used_is_that_of_all_workers(memory):
+async def test_what_a_token_has_used_is_that_of_all_workers(memory, tmp_path):
     """Two applications on one board have one rate, one budget a day and one set of counts."""
-    board, tokens = Board(), [token_of("s", "slow", rate_per_s=0.01), token_of("a", "all")]
-    apps = [web_app(memory, tokens=tokens, board=board) for _ in range(2)]
+    tokens = [token_of("s", "slow", rate_per_s=0.01), token_of("a", "all")]
+    apps = [web_app(memory, tokens=tokens, worker=Worker(tmp_path, n)) for n in range(2)]
     first, second = (
         httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
         for app in apps
