@@ -1,7 +1,6 @@
 """Upkeep over HTTP: at once where it is quick, else as a job that all processes of a store know."""
 
 import json
-import signal
 from datetime import timedelta
 
 import anyio
@@ -284,30 +283,6 @@ def store(request, tmp_path):
     if request.param == "postgres":
         return request.getfixturevalue("postgres_url")
     return str(tmp_path / "memory.db")
-
-
-@pytest.mark.slow
-@pytest.mark.long
-async def test_processes_share_jobs_and_survive_each_other(store, serve, tmp_path):
-    """One sees what the other runs, can cancel it, and tells it failed when the other is killed."""
-    first, second = serve("--store", store), serve("--store", store)
-    lines = await archive(24_000)
-    async with RemoteMnemo(first.url, first.token) as memory, second.client() as other:
-        await memory.import_repo("old", lines)
-        async with first.client() as here:
-            path = (await here.post("/v1/repository/reembed?repo=old")).headers["location"]
-            with anyio.fail_after(LIMIT_S):
-                while not (found := (await other.get(path)).json())["done"]:  # noqa: ASYNC110
-                    await anyio.sleep(0.02)
-            assert (found["state"], found["total"]) == ("running", 24_000)
-            assert (await other.post(f"{path}/cancel")).is_success
-            assert (await ended(other, path))["state"] == "cancelled"
-            path = (await here.post("/v1/repository/reembed?repo=old")).headers["location"]
-            assert first.stop(signal.SIGKILL) == -signal.SIGKILL
-        found = await ended(other, path)
-        assert (found["state"], found["problem"]["reason"]) == ("failed", "interrupted")
-        _, events = await events_of(other, path)
-        assert [name for name, _, _ in events] == ["ended"]
 
 
 @pytest.mark.slow
