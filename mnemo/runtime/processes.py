@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
@@ -115,6 +116,7 @@ class _Workers:
     def _begin(self, number: int) -> SpawnProcess:
         ready, writer = _SPAWNED.Pipe(duplex=False)
         one = _SPAWNED.Process(target=_run, args=(self._work, number, writer), daemon=True)
+        resource_tracker.ensure_running()  # Beginning it unblocks the signal.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # it inherits that
         try:
             one.start()

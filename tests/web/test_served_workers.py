@@ -251,6 +251,7 @@ class Load:
                 self.stale.append(f"{seen.__name__}: {repo_id} {name}")
 
 
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 async def test_nothing_is_lost_or_stale_when_workers_are_killed(store, tmp_path):
     """200 repositories of 50 messages, 60 s of writes and reads; each worker is killed once."""
     secret = new_token()
