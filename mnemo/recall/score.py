@@ -27,10 +27,10 @@ import numpy as np
 
 from mnemo.config import ScoringConfig, TypeScoring
 from mnemo.english.asked import without_scaffolding
+from mnemo.english.forms import DATE, FIRST, NUMBER, PLACE
 from mnemo.english.words import index_terms
 from mnemo.index.columns import Floats, Ints, Mask, products
 from mnemo.index.corpus import ROLES, CorpusView, DocumentsView, StepsView, Whole, thread_chain
-from mnemo.index.documents import DATE, FIRST, NUMBER, PLACE
 from mnemo.index.pieces import CHAT, DOCUMENT, NOTE, Pieces
 from mnemo.index.shares import held, of_pieces, shares, with_previous
 from mnemo.protocols import ValueFunction

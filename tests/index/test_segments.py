@@ -32,9 +32,9 @@ from segments_kit import (
 )
 
 from mnemo import StoreError, StoreReadOnly
+from mnemo.english.forms import form_of
 from mnemo.english.words import ANALYSER, index_terms
 from mnemo.index import at_rest, embedding, segments, stored
-from mnemo.index.documents import form_of
 from mnemo.index.follower import RepositoryIndex
 from mnemo.index.segments import MERGED, SEALED_FROM, Batch, Head, absorbed, packed, unpacked
 from mnemo.runtime.text import words

@@ -12,7 +12,6 @@ from ranked_dialogues import GERMAN, GERMAN_QUESTIONS, TOOL_QUESTIONS, TOOLS, Tu
 
 import mnemo
 from mnemo import Mnemo
-from mnemo.index.documents import DATE, FIRST, NUMBER, PLACE, form_of
 from mnemo.index.pieces import CHAT, DOCUMENT, NOTE
 from mnemo.recall import score
 from mnemo.recall.result import GROUPS
@@ -21,27 +20,6 @@ from mnemo.testing import HashingEmbedder
 
 PACKAGE = Path(mnemo.__file__).parent
 BEGAN = datetime(2024, 3, 1, 9, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    ("said", "form"),
-    [
-        ("I’ve been there", FIRST),
-        ("Your turn?", 0),
-        ("we left yesterday, in 2023", FIRST | DATE | NUMBER),
-        ("it took (two) hours", NUMBER),
-        ("Then Ada came", 0),
-        ("a house in Porto", PLACE),
-        ("in the end, at I don't know whose", FIRST),
-        ("Only. Sentences. Begin.", 0),
-        ("", 0),
-        ("猫が好きです", 0),
-        ("\ud800 \0", 0),
-    ],
-)
-def test_the_form_of_what_was_said(said, form):
-    """Each bit stands for words or signs that are there, in any case and with any apostrophe."""
-    assert form_of(said) == form
 
 
 def test_the_guide_and_the_inspector_describe_every_signal():

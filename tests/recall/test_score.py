@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from world import a_step
 
 from mnemo.config import Config
+from mnemo.english.forms import form_of
 from mnemo.english.words import index_terms
 from mnemo.index.corpus import CorpusView, Side
 from mnemo.index.corpus_writer import Corpus
-from mnemo.index.documents import form_of, node_document, step_sides
+from mnemo.index.documents import node_document, step_sides
 from mnemo.index.pieces import CHAT, DOCUMENT, NOTE
 from mnemo.recall.request import RecallRequest, RecallRun
 from mnemo.recall.score import WEIGHTS, ask
