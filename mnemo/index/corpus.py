@@ -339,11 +339,6 @@ class CorpusView:
         """Whether there is nothing to find."""
         return not self.steps.count and not any(view.count for view in self.nodes.values())
 
-    def whole(self, terms: Iterable[str], end: float) -> Whole:
-        """What scores need of the whole store for a question of *terms*, of what is until *end*."""
-        pieces = self.steps.pieces if end == math.inf else self.steps.pieces_until(end)
-        return Whole(Totals.of(self, terms, pieces, end), pieces)
-
     def resting(self, kind: NodeType) -> Mask:
         """Which facts or instructions have steps behind them, living ones or not."""
         rest = np.zeros(self.nodes[kind].count, np.bool_)
@@ -404,79 +399,3 @@ class Sums:
             acted=any(one.acted for one in parts),
             observed=frozenset[str]().union(*(one.observed for one in parts)),
         )
-
-
-def mean_length(wholes: Iterable[tuple[float, int]]) -> float:
-    """Of documents of several parts, whose ``whole_length`` these are."""
-    known = [*wholes]
-    lengths, counts = sum(length for length, _ in known), sum(count for _, count in known)
-    return max(lengths / max(counts, 1), 1e-9)
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """
-    Sums over a whole store that the score of each document depends on.
-
-    Attributes:
-        population: How many sides of steps, facts and instructions there are until the end.
-        holding: Term of the question → how many of these hold it.
-        living: Type → documents that are alive; ``episodic``: sides of steps.
-        means: Type → mean length in index terms of these, of steps until the end; ``joined``: of a
-            side with the one before it, ``piece``: of a whole piece.
-        acted, observed: Whether any side is an action, and the actors of the others.
-    """
-
-    population: int
-    holding: Mapping[str, int]
-    living: Mapping[str, int]
-    means: Mapping[str, float]
-    acted: bool
-    observed: frozenset[str]
-
-    @classmethod
-    def of(cls, view: CorpusView, terms: Iterable[str], pieces: Pieces, end: float) -> Totals:
-        """Those of *view*, which holds everything; *pieces*: what exists until *end*."""
-        steps, claims = view.steps, (view.nodes["semantic"], view.nodes["procedural"])
-        stored: list[tuple[DocumentsView, Mask]] = [(steps, pieces.exists)]
-        stored += [(claim, claim.alive & (claim.first <= end)) for claim in claims]
-        holding = {}
-        for term in terms:
-            found = ((part.postings.read(term, part.count), exists) for part, exists in stored)
-            holding[term] = sum(int(np.count_nonzero(exists[p[0]])) for p, exists in found if p)
-        sums = Sums.of(steps, pieces)
-        return cls(
-            population=sum(int(np.count_nonzero(exists)) for _, exists in stored),
-            holding=holding,
-            living={
-                "episodic": int(np.count_nonzero(steps.alive)),
-                **{kind: int(np.count_nonzero(one.alive)) for kind, one in view.nodes.items()},
-            },
-            means={
-                **sums.means,
-                **{kind: mean_length([one.whole_length]) for kind, one in view.nodes.items()},
-            },
-            acted=sums.acted,
-            observed=sums.observed,
-        )
-
-    def both(self, agents: frozenset[str]) -> bool:
-        """Whether *agents*, which every actor of an action is, and others speak."""
-        an_agent = self.acted or not agents.isdisjoint(self.observed)
-        return an_agent and not self.observed <= agents
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """
-    What the documents of a view are scored with, whatever part of the store the view holds.
-
-    Attributes:
-        pieces: Of the view's sides of steps, with those neighbours that the view holds.
-        session: How much of the question each side's whole piece has, in [0, 1], as
-            ``shares(of_pieces(…), …)`` gives it; ``None``: the view holds all pieces whole.
-    """
-
-    totals: Totals
-    pieces: Pieces
-    session: Floats | None = None

@@ -26,15 +26,7 @@ from mnemo.index.columns import (
     Numbers,
     Postings,
 )
-from mnemo.index.corpus import (
-    CorpusView,
-    DocumentsView,
-    StepsView,
-    Sums,
-    Totals,
-    Whole,
-    mean_length,
-)
+from mnemo.index.corpus import CorpusView, DocumentsView, StepsView, Sums
 from mnemo.index.large import (
     CLAIMS,
     EXACT,
@@ -44,9 +36,9 @@ from mnemo.index.large import (
 )
 from mnemo.index.pieces import Pieces, places
 from mnemo.index.segments import hashes
-from mnemo.index.shares import rarity_of
 from mnemo.recall.grouped import ClaimsPart, Group, StepsPart, Talk
 from mnemo.recall.score import RecallQuestion, eligible_steps
+from mnemo.recall.shares import Totals, Whole, mean_length, rarity_of
 from mnemo.values.filters import Filters, Where
 from mnemo.values.graph import Node, NodeType
 
@@ -65,10 +57,6 @@ class GatheredView(CorpusView):
     scored_with: Mapping[tuple[str, ...], Whole]
     eligible: Mask
     rests: Mapping[NodeType, Mask]
-
-    def whole(self, terms: Iterable[str], end: float) -> Whole:
-        """What they were gathered with."""
-        return self.scored_with[(*terms,)]
 
     def resting(self, kind: NodeType) -> Mask:
         """As of every view."""

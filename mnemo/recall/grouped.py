@@ -23,8 +23,8 @@ from mnemo.index.large import LargeView, Sealed, SealedClaims, SealedSteps, coar
 from mnemo.index.nearest import products as products_of
 from mnemo.index.pieces import CHAT, DOCUMENT, NOTE, Pieces, places
 from mnemo.index.segments import hashes
-from mnemo.index.shares import shares
 from mnemo.recall.score import by_itself, cosines, eligible_steps, in_time
+from mnemo.recall.shares import shares
 from mnemo.values.filters import Filters
 from mnemo.values.graph import NodeType
 

@@ -30,12 +30,12 @@ from mnemo.english.asked import without_scaffolding
 from mnemo.english.forms import DATE, FIRST, NUMBER, PLACE
 from mnemo.english.words import index_terms
 from mnemo.index.columns import Floats, Ints, Mask, products
-from mnemo.index.corpus import ROLES, CorpusView, DocumentsView, StepsView, Whole, thread_chain
+from mnemo.index.corpus import ROLES, CorpusView, DocumentsView, StepsView, thread_chain
 from mnemo.index.pieces import CHAT, DOCUMENT, NOTE, Pieces
-from mnemo.index.shares import held, of_pieces, shares, with_previous
 from mnemo.protocols import ValueFunction
 from mnemo.recall.request import MAX_QUERY_CHARACTERS, RecallContext
 from mnemo.recall.result import GROUPS, Explanation
+from mnemo.recall.shares import Whole, held, of_pieces, shares, with_previous
 from mnemo.runtime.text import clean, fold, words
 from mnemo.runtime.user_code import call
 from mnemo.values.filters import Filters

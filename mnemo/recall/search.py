@@ -22,7 +22,6 @@ from mnemo.graph.graph import StoredGraph
 from mnemo.index.corpus import CorpusView
 from mnemo.index.large import LargeView
 from mnemo.index.segments import DamagedSegment
-from mnemo.index.shares import rarity_of
 from mnemo.log.feed import StoredFeed
 from mnemo.prompts.plan import refine_question
 from mnemo.protocols import Embedder
@@ -31,6 +30,7 @@ from mnemo.recall.gather import GatheredView, gathered
 from mnemo.recall.request import ROUTES, RecallRun
 from mnemo.recall.result import Phase
 from mnemo.recall.score import Hits
+from mnemo.recall.shares import Whole, rarity_of
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.tasks import Threads
 from mnemo.runtime.text import fold
@@ -144,14 +144,14 @@ def hop_zero(
     """
     filters, searched = run.request.filters, tuple(run.weights)
     end = math.inf if filters.until is None else filters.until.timestamp()
-    whole = corpus.whole(question.terms, end)
+    if isinstance(corpus, GatheredView):
+        whole, steps = corpus.scored_with[(*question.terms,)], corpus.eligible
+    else:
+        whole = Whole.of(corpus, question.terms, end)
+        steps = score.eligible_steps(corpus.steps, filters)
     rarity = rarity_of(question.terms, whole.totals)
     if not rarity and is_gibberish(question.query):
         return HopZero({}, abstained=True)
-    if isinstance(corpus, GatheredView):
-        steps = corpus.eligible
-    else:
-        steps = score.eligible_steps(corpus.steps, filters)
     agents = frozenset(map(fold, (*config.recall.agent_actors, config.extraction.agent_name)))
     scorer = score.Scorer(question, rarity, corpus.steps, whole, agents, run.dense_weight)
     said = scorer.of_steps(steps) if corpus.steps.count else None
