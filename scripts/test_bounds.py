@@ -14,6 +14,7 @@ from time import perf_counter
 ROOT = Path(__file__).parents[1]
 IMPORTED = {
     "agents": "mnemo.adapters.openai_agents",
+    "anthropic": "mnemo.adapters.anthropic",
     "langgraph": "mnemo.adapters.langgraph",
     "mcp": "mnemo.mcp",
     "pydantic-ai": "mnemo.adapters.pydantic_ai",
@@ -46,7 +47,8 @@ class Case:
 
 CASES = (
     Case("3.11", ("cli", "fast", "otel", "postgres"), lowest=True),
-    Case("3.11", ("agents", "cli", "langgraph", "mcp", "pydantic-ai", "serve"), lowest=True),
+    Case("3.11", ("agents", "anthropic", "cli"), lowest=True),
+    Case("3.11", ("langgraph", "mcp", "pydantic-ai", "serve"), lowest=True),
     Case("3.12", ("cli", "mcp", "postgres", "serve")),
     Case("3.13", ("cli", "mcp", "postgres", "serve")),
     Case("3.14", ("cli", "mcp", "postgres", "serve")),

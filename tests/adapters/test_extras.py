@@ -17,6 +17,7 @@ from mnemo.runtime.extras import needed
         ("google.adk", "adk", "adk"),
         ("langgraph", "langgraph", "langgraph"),
         ("agents", "openai_agents", "agents"),
+        ("anthropic", "anthropic", "anthropic"),
         ("pydantic_ai", "pydantic_ai", "pydantic-ai"),
     ],
 )
@@ -28,7 +29,9 @@ def test_a_missing_extra_is_named(package, adapter, extra):
     assert f"mnemo-sessions[{extra}]" in done.stderr
 
 
-@pytest.mark.parametrize("extra", ["adk", "agents", "cli", "langgraph", "mcp", "postgres", "serve"])
+@pytest.mark.parametrize(
+    "extra", ["adk", "agents", "anthropic", "cli", "langgraph", "mcp", "postgres", "serve"]
+)
 def test_a_package_that_is_too_old_is_named_with_the_version_that_is_needed(monkeypatch, extra):
     """It is there: to say that it is missing would be wrong."""
     there = metadata.version
