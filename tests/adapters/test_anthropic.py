@@ -244,10 +244,11 @@ async def test_a_replacement_by_words_keeps_what_others_wrote(kit, tool):
     assert (await kit.repo.notes.read("tea")).body == "Ada: mate\nBo: milk"
 
 
-async def test_commands_at_once_take_turns(kit, tool):
-    """Twenty insertions of one tool, and of two tools as conflicts, lose no acknowledged line."""
-    await create(tool, "/memories/tea.md", "start")
-    other = MnemoMemoryTool(kit.repo)
+@pytest.mark.parametrize("tools", [1, 2])
+async def test_commands_at_once_take_turns(kit, tools):
+    """Those of one tool all succeed; of two, no acknowledged line is lost to the other's."""
+    made = [MnemoMemoryTool(kit.repo) for _ in range(tools)]
+    await create(made[0], "/memories/tea.md", "start")
     kept: list[str] = []
 
     async def insert(tool: MnemoMemoryTool, line: str) -> None:
@@ -259,10 +260,10 @@ async def test_commands_at_once_take_turns(kit, tool):
 
     async with anyio.create_task_group() as group:
         for number in range(20):
-            group.start_soon(insert, (tool, other)[number % 2], f"line {number}")
+            group.start_soon(insert, made[number % tools], f"line {number}")
     lines = (await kit.repo.notes.read("tea")).body.split("\n")
-    assert kept
     assert sorted(lines) == sorted([*kept, "start"])
+    assert len(kept) == 20 if tools == 1 else kept
 
 
 # ── Paths that are none ──────────────────────────────────────────────────────────────────
