@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
+import os
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import anyio
 
-from mnemo import AgentTool, NotFound, Repository, ToolAnswer, __version__
+from mnemo import (
+    AgentTool,
+    Config,
+    Mnemo,
+    MnemoError,
+    NotFound,
+    Repository,
+    ToolAnswer,
+    __version__,
+)
 from mnemo.operations import OPERATIONS, Operation
 from mnemo.runtime.extras import refuse
 from mnemo.values.untrusted import untrusted, without_marks
@@ -27,7 +39,7 @@ try:
 except ImportError as error:
     refuse("the MCP server", "mcp", error, "mcp")
 
-__all__ = ["memory_server", "serve_stdio"]
+__all__ = ["main", "memory_server", "serve_stdio"]
 
 HEARTBEAT_S = 1.0
 """Seconds between two progress notifications of a call that is still running."""
@@ -97,6 +109,36 @@ async def serve_stdio(repo: Repository, *, thread_id: str = "default", write: bo
     *Cancellation*: safe; what a tool call acknowledged is stored.
     """
     await memory_server(repo, thread_id=thread_id, write=write).run_stdio_async()
+
+
+def main() -> int:
+    """Run ``mnemo-mcp``, which needs the extra ``[mcp]`` alone. Exit codes: 2: an error."""
+    parser = argparse.ArgumentParser(
+        prog="mnemo-mcp", description="Serve a memory to an MCP client over standard streams."
+    )
+    add = parser.add_argument
+    store = os.environ.get("MNEMO_STORE", "mnemo.db")
+    add("--store", default=store, help="the store's file, made if it is new (%(default)s)")
+    add("--repo", default="default", help="the repository in it (%(default)s)")
+    add("--thread", default="default", help="the conversation that is written to (%(default)s)")
+    add("--embedder", help="of a repository without vectors: minilm, multilingual or static")
+    add("--write", action="store_true", help="let the client correct and erase, too")
+    add("--version", action="version", version=f"mnemo {__version__}")
+    given = parser.parse_args()
+
+    async def serve() -> None:
+        async with Mnemo(given.store, config=Config.from_env()) as memory:
+            repo = await memory.open_repo(given.repo, embedder=given.embedder)
+            await serve_stdio(repo, thread_id=given.thread, write=given.write)
+
+    try:
+        anyio.run(serve)
+    except KeyboardInterrupt:
+        return 130
+    except (MnemoError, ValueError, OSError, ImportError) as error:
+        sys.stderr.write(f"mnemo-mcp: {error}\n")
+        return 2
+    return 0
 
 
 class MemoryServer(MCPServer[Any]):

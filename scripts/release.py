@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -38,8 +39,9 @@ def main() -> int:
     problems += (
         [] if is_usable(next(one for one in whole if "-any" in one)) else ["failed: smoke.py"]
     )
-    problems += [f"pyproject.toml: [project] has no {field}; give it" for field in unknown()]
     version = files[0].name.split("-")[1]
+    problems += [f"pyproject.toml: [project] has no {field}; give it" for field in unknown()]
+    problems += unlisted(version)
     done = f"{into}: tag v{version}, then upload {len(files)} files"
     print(*(problems or [done]), sep="\n")
     return int(bool(problems))
@@ -106,6 +108,22 @@ def unknown() -> list[str]:
     """What only the owner of the project can say: nothing is invented in its place."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return [field for field in ("authors", "urls") if not project.get(field)]
+
+
+def unlisted(version: str) -> list[str]:
+    """What keeps the MCP registry from listing *version*: its name is the owner's to give."""
+    text = (ROOT / "scripts" / "mcp" / "server.json").read_text(encoding="utf-8")
+    server = json.loads(text)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    said = re.findall(r"^<!-- mcp-name: *(.*?) *-->$", readme, re.MULTILINE)
+    problems = []
+    if not re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", server["name"]):
+        problems.append("scripts/mcp/server.json: no name, such as io.github.OWNER/NAME; give it")
+    if said != [server["name"]]:
+        problems.append("README.md: mcp-name is not the name in scripts/mcp/server.json")
+    if {version} != {server["version"], *(one["version"] for one in server["packages"])}:
+        problems.append(f"scripts/mcp/server.json: the version is not {version}")
+    return problems
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ CASES = (
     Case("3.11", ("cli", "fast", "otel", "postgres"), lowest=True),
     Case("3.11", ("agents", "anthropic", "cli"), lowest=True),
     Case("3.11", ("langgraph", "mcp", "pydantic-ai", "serve"), lowest=True),
+    Case("3.12", ("mcp",)),  # as `uvx` installs mnemo-mcp
     Case("3.12", ("cli", "mcp", "postgres", "serve")),
     Case("3.13", ("cli", "mcp", "postgres", "serve")),
     Case("3.14", ("cli", "mcp", "postgres", "serve")),

@@ -17,3 +17,13 @@ def main() -> int:
         sys.stderr.write(f"mnemo: {needed('the command line', 'cli')}\n")
         return 2
     return run()
+
+
+def mcp() -> int:
+    """Run ``mnemo-mcp``, which needs neither rich nor typer; exit codes as of ``main``."""
+    try:
+        from mnemo.mcp import main
+    except ImportError as error:
+        sys.stderr.write(f"mnemo-mcp: {error}\n")
+        return 2
+    return main()

@@ -1,6 +1,7 @@
 """What is installed: from wheels alone, on every platform, with the lowest bounds."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 import zipfile
@@ -8,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+import mnemo
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 METADATA = """\
@@ -108,3 +111,23 @@ def test_a_command_that_fails_says_why(bounds, capsys, tmp_path):
     assert bounds._succeeds([sys.executable, "-c", "pass"], str(tmp_path))
     assert not bounds._succeeds([sys.executable, "-c", "raise SystemExit('no')"], str(tmp_path))
     assert capsys.readouterr().out == "no\n"
+
+
+def test_a_release_waits_for_the_name_in_the_registry_of_mcp_servers(monkeypatch, tmp_path):
+    """Only the owner can give it, the same in both places, with the version that is released."""
+    release = script("release", monkeypatch)
+    assert any("give it" in one for one in release.unlisted(mnemo.__version__))
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    (tmp_path / "scripts" / "mcp").mkdir(parents=True)
+
+    def told(name: str, said: str, version: str) -> int:
+        server = {"name": name, "version": version, "packages": [{"version": version}]}
+        (tmp_path / "scripts/mcp/server.json").write_text(json.dumps(server))
+        (tmp_path / "README.md").write_text(f"# mnemo\n\n<!-- mcp-name: {said} -->\n")
+        return len(release.unlisted("1.0"))
+
+    assert told("com.example/memory", "com.example/memory", "1.0") == 0
+    assert told("com.example/memory", "com.example/other", "1.0") == 1
+    assert told("com.example/memory", "com.example/memory", "0.9") == 1
+    assert told("memory", "memory", "1.0") == 1
+    assert told("", "", "0.9") == 2
