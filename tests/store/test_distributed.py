@@ -436,7 +436,7 @@ async def test_a_transaction_writes_one_repository_where_the_url_says_so(
         async with anyio.create_task_group() as tasks:
             for number in range(6):
                 tasks.start_soon(use, f"r{number}")
-    # Records of long calls, under -1, go with what they name: listed in the guide's page `scale`.
+    # Records of long calls, under -1, go with what they name: so says the guide's `postgres`.
     named = [len(one - {-1}) for one in recorded.transactions]
     assert sum(named) > 50
     assert (max(named) == 1) is bool(split)
