@@ -59,9 +59,12 @@ INTERRUPTED = {
 
 @dataclass(slots=True, eq=False)
 class _Running:
+    id: str
     work: asyncio.Future[Any]
     handle: CancelHandle
     progress: Progress
+    encoded: Callable[[Any], Any]
+    problem_of: Callable[[Exception], Mapping[str, Any]]
     cancelled: bool = field(default=False)
 
 
@@ -109,7 +112,8 @@ class LongCalls:
             PROGRESS.set(progress)
             return await work()
 
-        running = _Running(owned(partial(self._spawn, handle=handle), followed), handle, progress)
+        task = owned(partial(self._spawn, handle=handle), followed)
+        running = _Running(call.id, task, handle, progress, encoded, problem_of)
         try:
             if await ended_within(running.work, patience_s):
                 found: T = running.work.result()
@@ -122,7 +126,7 @@ class LongCalls:
             self._running.pop(call.id, None)
             running.work.add_done_callback(lambda work: work.cancelled() or work.exception())
             raise
-        self._spawn(self._follow, call, running, encoded, problem_of)
+        self._spawn(self._follow, running)
         return call
 
     def new(self, operation: str, repo_id: str | None, by: str | None) -> LongCall:
@@ -170,58 +174,46 @@ class LongCalls:
 
     # ── Following one ────────────────────────────────────────────────────────────────
 
-    async def _follow(
-        self,
-        call: LongCall,
-        running: _Running,
-        encoded: Callable[[Any], Any],
-        problem_of: Callable[[Exception], Mapping[str, Any]],
-    ) -> None:
+    async def _follow(self, running: _Running) -> None:
         try:
             while not await ended_within(running.work, BEAT_S):
                 try:
-                    await self._beat(call, running)
+                    await self._beat(running)
                 except MnemoError as error:
-                    log.warning("the progress of %s could not be written: %s", call.id, error)
+                    log.warning("the progress of %s could not be written: %s", running.id, error)
         finally:
             running.handle.cancel()
             with anyio.CancelScope(shield=True):
                 while not await ended_within(running.work, BEAT_S):
                     pass
                 try:
-                    await self._end(call, running, encoded, problem_of)
+                    await self._end(running)
                 finally:
-                    del self._running[call.id]
+                    del self._running[running.id]
 
-    async def _beat(self, call: LongCall, running: _Running) -> None:
-        job, _ = await self._engine.reading(partial(self._look, call.id))
+    async def _beat(self, running: _Running) -> None:
+        job, _ = await self._engine.reading(partial(self._look, running.id))
         if job.needs.get("cancel"):
             _stop(running)
         now = running.progress.done, running.progress.total
         if now != (job.needs["done"], job.needs["total"]):
-            await self._write(partial(_note, id=call.id, more={"done": now[0], "total": now[1]}))
+            await self._write(partial(_note, id=running.id, more={"done": now[0], "total": now[1]}))
 
-    async def _end(
-        self,
-        call: LongCall,
-        running: _Running,
-        encoded: Callable[[Any], Any],
-        problem_of: Callable[[Exception], Mapping[str, Any]],
-    ) -> None:
+    async def _end(self, running: _Running) -> None:
         said: dict[str, Any] = {"ended_at": utc_text(self._clock.now())}
         error = running.work.exception()
         if error is None:
-            said |= {"state": "done", "result": encoded(running.work.result())}
+            said |= {"state": "done", "result": running.encoded(running.work.result())}
             said |= {"done": running.progress.done, "total": running.progress.total}
         elif running.cancelled:
             said["state"] = "cancelled"
         else:
             assert isinstance(error, Exception)
-            said |= {"state": "failed", "problem": dict(problem_of(error))}
+            said |= {"state": "failed", "problem": dict(running.problem_of(error))}
         try:
-            await self._write(partial(_note, id=call.id, more=said))
+            await self._write(partial(_note, id=running.id, more=said))
         except (MnemoError, NotFound) as failed:
-            log.warning("the end of %s could not be written: %s", call.id, failed)
+            log.warning("the end of %s could not be written: %s", running.id, failed)
 
     async def _write(self, work: Callable[[Tx], None]) -> None:
         await self._engine.writing(work, locks=LOCKS)
