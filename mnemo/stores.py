@@ -63,7 +63,16 @@ _RULES = (
     *(*graph_checks.RULES, *item_rows.RULES, *note_rows.RULES),
     *(*log_checks.RULES, *checkpoint_rows.RULES),
 )
+KINDS = {
+    kind.name: kind
+    for kind in (
+        *(*staged.JOURNAL, *graph_checks.KINDS, *staged.TALK),
+        *(*note_rows.KINDS, *checkpoint_rows.KINDS, item_rows.KIND),
+    )
+}
+"""The kinds of record of an archive by their names, in its order."""
 _FIT = Fit(
+    kinds=KINDS,
     rules=(*staged.RULES, *graph_checks.STAGED, *note_rows.STAGED, *checkpoint_rows.STAGED),
     indexes=(*staged.INDEXES, graph_checks.INDEX, *note_rows.INDEXES, checkpoint_rows.INDEX),
     settle=staged.SETTLE,

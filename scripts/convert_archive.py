@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from mnemo.store import tables
-from mnemo.store.archive_rows import KINDS, Kind, line_of
+from mnemo.store.archive_rows import Kind, line_of
+from mnemo.stores import KINDS
 from mnemo.values.archive import DEVELOPMENT_FORMAT, FORMAT, VERSION
 from mnemo.values.changeset import Changeset, NodeChange
 from mnemo.values.codec import (

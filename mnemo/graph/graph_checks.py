@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from mnemo.store.archive import StagedRule
+from mnemo.store.archive_rows import Kind
 from mnemo.store.check import OF_REPO, Rule, absent, misshapen
+from mnemo.store.table import ARRIVAL
+from mnemo.store.tables import CHANGESETS, EDGES, NODES, VECTORS
 from mnemo.store.tx import Tx
+from mnemo.values.archive import ArchiveHead
+from mnemo.values.fields import count
 from mnemo.values.graph import ENDS
+from mnemo.values.lookup import lookup_keys
+from mnemo.values.vectors import owner_of_vector
 
 _DOCUMENT = "CASE WHEN v.key LIKE '%#_' THEN substr(v.key, 1, length(v.key) - 2) ELSE v.key END"
 _OWNER = f"""
@@ -37,6 +47,42 @@ RULES: tuple[Rule, ...] = (
         f"""steps t WHERE t.committed = 1 AND t.gone = 0
         AND {absent("nodes n", "n.repo = t.repo AND n.id = t.node_id")}""",
     ),
+)
+
+
+def _of_its_space(row: Sequence[Any], head: ArchiveHead) -> None:
+    dimensions = head.space.dimensions if head.space else 0
+    if len(row[1]) != 4 * dimensions:
+        raise ValueError(f"the vector has {len(row[1]) // 4} dimensions, not {dimensions}")
+
+
+KINDS = (
+    Kind(
+        "node",
+        NODES,
+        by="d.no",
+        more={"revision": ("INTEGER NOT NULL", count)},
+        parts=("keys", "node", "key", lookup_keys),
+    ),
+    Kind(
+        "edge",
+        EDGES,
+        source="nodes source $join edges d ON d.repo = source.repo AND d.source = source.no "
+        "$join nodes target ON target.no = d.target AND $also target.repo = d.repo",
+        by="source.no",
+        order="source.no, d.target, d.kind",
+    ),
+    # Messages have other numbers where they are imported: recall embeds them anew.
+    Kind(
+        "vector",
+        VECTORS,
+        where="AND d.key NOT LIKE 'message-%'",
+        order="d.seq",
+        fits=_of_its_space,
+        found_by={"owner": "TEXT", "is_side": "INTEGER"},
+        find=lambda row, _: owner_of_vector(row[0]),
+    ),
+    Kind("changeset", CHANGESETS, order=f"d.{ARRIVAL}"),
 )
 
 _ALLOWED = ", ".join(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from mnemo.log.vectors import check_space
+from mnemo.store.archive_rows import Kind
 from mnemo.store.check import OF_REPO, Rule, absent, misshapen
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import Rows, chunks, holes, repo_number, repo_row
@@ -102,6 +103,9 @@ RULES: tuple[Rule, ...] = (
     ),
 )
 
+KIND = Kind(
+    "item", ITEMS, parts=("fields", "item", "field", lambda item: [name for name, _ in item.texts])
+)
 MOVE = """
 INSERT INTO item_vectors (seq, repo, item, field)
 SELECT :item_vectors + row_number() OVER (ORDER BY item), :repo, :items + item, field

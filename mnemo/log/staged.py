@@ -1,18 +1,103 @@
-"""Records of an archive that are staged, of the log: how they fit, and what they become."""
+"""Records of an archive, of the log: their kinds, how they fit, and what they become."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from mnemo.log.record_rows import message_row, snapshot_row, step_row
 from mnemo.log.tombstones import refuse_erased
 from mnemo.store.archive import StagedRule, twice
-from mnemo.store.tables import ANNOTATIONS
+from mnemo.store.archive_rows import Kind
+from mnemo.store.table import ARRIVAL
+from mnemo.store.tables import (
+    ANNOTATIONS,
+    COMPACTIONS,
+    EPISODES,
+    GOALS,
+    MESSAGES,
+    OUTCOMES,
+    PINS,
+    SESSIONS,
+    SNAPSHOTS,
+    STAGED,
+    STEPS,
+    THREADS,
+)
 from mnemo.store.texts import put_texts
 from mnemo.store.tx import Tx
 from mnemo.values.codec import decode_time, utc_text
+from mnemo.values.fields import share
+from mnemo.values.messages import StoredMessage, searchable_text
+
+_FLAG = ("INTEGER NOT NULL", share)
+_ANNOTATION = {
+    column: (type.split()[0], ANNOTATIONS.judges.get(column))
+    for column, type in ANNOTATIONS.types.items()
+}
+JOURNAL = (
+    Kind(
+        "session",
+        SESSIONS,
+        by="d.no",
+        # It was last active when its last step was recorded, if that is later.
+        said={
+            "updated_at": "$greatest(d.updated_at, coalesce((SELECT recorded_at FROM steps "
+            "WHERE repo = d.repo AND episode = d.episode ORDER BY idx DESC LIMIT 1), d.updated_at))"
+        },
+    ),
+    Kind("episode", EPISODES, by="session.no", order="session.no, d.no"),
+    Kind(
+        "trajectory",
+        STAGED,
+        source="sessions session "
+        "$join episodes episode ON episode.repo = session.repo AND episode.session = session.no "
+        "$join staged d ON d.repo = episode.repo AND d.episode = episode.no",
+        by="session.no",
+        order=f"session.no, episode.no, d.{ARRIVAL}",
+    ),
+    Kind(
+        "step",
+        STEPS,
+        owners=("session", "episode"),
+        first=True,
+        order="d.ordinal",
+        more={"committed": _FLAG, "gone": _FLAG, **_ANNOTATION},
+    ),
+)
+
+
+def _searched(row: Sequence[Any], message: StoredMessage) -> tuple[str]:
+    text = searchable_text(message, tools=True) if row[-1] else ""
+    if row[-1] and not text:
+        raise ValueError("it has nothing that could be searched for, but is said to be")
+    return (text,)
+
+
+TALK = (
+    Kind("thread", THREADS),
+    Kind(
+        "message",
+        MESSAGES,
+        first=True,
+        order="d.no",
+        said={
+            "searched": "CASE WHEN EXISTS (SELECT 1 FROM texts x "
+            "WHERE x.no = 4 * d.no + 2 AND $also x.repo = d.repo) THEN 1 ELSE 0 END"
+        },
+        more={"searched": _FLAG},
+        found_by={"text": "TEXT"},
+        find=_searched,
+        parts=("calls", "message", "call_id", lambda message: [c.id for c in message.tool_calls]),
+    ),
+    Kind("compaction", COMPACTIONS),
+    Kind("snapshot", SNAPSHOTS),
+    Kind("outcome", OUTCOMES),
+    Kind("goal", GOALS),
+    Kind("pin", PINS),
+)
 
 INDEXES = (
     "CREATE INDEX staging.sessions_id ON sessions (id)",

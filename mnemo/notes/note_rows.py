@@ -11,6 +11,7 @@ from mnemo.log.erase_messages import thread_number
 from mnemo.log.tombstones import erased_messages
 from mnemo.runtime.transactions import transacted
 from mnemo.store.archive import StagedRule
+from mnemo.store.archive_rows import Kind
 from mnemo.store.check import misshapen
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import (
@@ -88,6 +89,26 @@ _USAGE = f"{NOTE_USAGE.select} AND update_id = ? ORDER BY seq"
 
 _NOTE_OF = "note_vectors v JOIN notes n ON n.no = v.note AND $also n.repo = v.repo"
 RULES = (misshapen("vectors of notes", "n.topic", _NOTE_OF, "v.dimensions"),)
+KINDS = (
+    Kind("note", NOTES, found_by={"words": "TEXT"}, find=lambda row, note: (note.words,)),
+    Kind("note_version", NOTE_VERSIONS),
+    Kind(
+        "note_change",
+        NOTE_CHANGES,
+        first=True,
+        order="coalesce(d.update_id, ''), d.seq",
+        is_unique=False,
+    ),
+    Kind("note_mark", NOTE_MARKS, order="d.seq"),
+    # The topic of a note that was purged would be a trace of it.
+    Kind(
+        "note_request",
+        NOTE_REQUESTS,
+        source="note_requests d LEFT JOIN notes n ON n.repo = d.repo AND n.topic = d.topic",
+        said={"topic": "n.topic"},
+    ),
+    Kind("note_task", NOTE_TASKS),
+)
 INDEXES = (
     "CREATE INDEX staging.notes_topic ON notes (topic)",
     "CREATE INDEX staging.note_versions_number ON note_versions (note, version)",

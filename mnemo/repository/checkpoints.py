@@ -22,6 +22,7 @@ from mnemo.runtime.validation import (
     whole_number,
 )
 from mnemo.store.archive import StagedRule
+from mnemo.store.archive_rows import Kind
 from mnemo.store.check import Rule
 from mnemo.store.engine import OfRepository
 from mnemo.store.rows import Passed, listed, log_passed, repo_number, repo_row
@@ -91,6 +92,11 @@ RULES: tuple[Rule, ...] = (
         "c.id",
         _LACKING.format("", "v.repo = c.repo AND"),
     ),
+)
+KINDS = (
+    Kind("checkpoint", CHECKPOINTS),
+    Kind("channel_value", CHANNEL_VALUES),
+    Kind("checkpoint_write", CHECKPOINT_WRITES),
 )
 INDEX = """
 CREATE INDEX staging.checkpoint_values_version

@@ -17,12 +17,12 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
-    Sequence,
 )
 from contextlib import aclosing, asynccontextmanager
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import chain, islice, repeat
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
@@ -30,16 +30,13 @@ from typing_extensions import TypedDict
 from mnemo.errors import InvalidArchive, UsageError
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import Threads
-from mnemo.store.archive_rows import KINDS, Kind, head_of, line_of, opened
+from mnemo.store.archive_rows import Kind, head_of, line_of, opened
 from mnemo.store.engine import OfRepository, Snapshot, repository_locks
 from mnemo.store.rows import Passed, Rows, log_passed, repo_number, repo_row
 from mnemo.store.tx import Result, Tx
 from mnemo.values.archive import DEVELOPMENT_FORMAT, FORMAT, VERSION, ArchiveHead
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.fields import Rule, count, exact_text, positive
-from mnemo.values.lookup import lookup_keys
-from mnemo.values.messages import StoredMessage, searchable_text
-from mnemo.values.vectors import owner_of_vector
 
 _PAGE_ROWS, _PAGE_LINES = 500, 500
 _PAGE_CHARACTERS = 4 * 2**20
@@ -52,28 +49,6 @@ StagedRule: TypeAlias = tuple[str, str]
 """What is wrong, and the query for the lines where it is."""
 
 
-class Fit(NamedTuple):
-    """
-    What the rooms say of staged records.
-
-    *rules*: How they fit; *indexes*, for these and the move, are made once everything is there,
-    which is cheaper. *settle*: Statements that mend what would break the rules only because records
-    were left out of the archive. *refuse*: Raises for what may not come into a repository again.
-    *further*: Columns that no line says, by table, and their values.
-    *moves*: Statements that make rows of what is staged, once its own are moved: ``:repo`` is the
-    repository's number, ``:nodes`` what the numbers of staged nodes are added to. *put_texts*: Puts
-    them into the full text, given the repository's number and such numbers.
-    """
-
-    rules: tuple[StagedRule, ...]
-    indexes: tuple[str, ...]
-    settle: tuple[str, ...]
-    refuse: Callable[[Tx, str], None]
-    further: Mapping[str, Mapping[str, str]]
-    moves: tuple[str, ...]
-    put_texts: Callable[[Tx, int, Mapping[str, int]], None]
-
-
 def twice(table: str, columns: Iterable[str], where: str = "TRUE") -> str:
     """The query for lines of a staged table that have the same values in *columns*."""
     return (
@@ -83,21 +58,70 @@ def twice(table: str, columns: Iterable[str], where: str = "TRUE") -> str:
 
 
 _NO_OWNER = "SELECT line FROM staging.{} WHERE {} NOT IN (SELECT {} FROM staging.{}) ORDER BY n"
-GENERAL: tuple[StagedRule, ...] = (
-    *(
-        ("it is there twice", twice(kind.table.name, (*kind.owners, *kind.table.key)))
-        for kind in KINDS.values()
-        if kind.name != "note_change"
-    ),
-    *(
-        (
-            f"its {column} is not in the archive",
-            _NO_OWNER.format(kind.table.name, column, owner.key[0], owner.name),
+
+
+@dataclass(frozen=True)
+class Fit:
+    """
+    What the rooms say of the records of an archive.
+
+    *kinds*: By their names, in the order of an archive. *rules*: How staged records fit; *indexes*,
+    for these and the move, are made once everything is there, which is cheaper. *settle*:
+    Statements that mend what would break the rules only because records were left out of the
+    archive. *refuse*: Raises for what may not come into a repository again.
+    *further*: Columns that no line says, by table, and their values.
+    *moves*: Statements that make rows of what is staged, once its own are moved: ``:repo`` is the
+    repository's number, ``:nodes`` what the numbers of staged nodes are added to. *put_texts*: Puts
+    them into the full text, given the repository's number and such numbers.
+    """
+
+    kinds: Mapping[str, Kind]
+    rules: tuple[StagedRule, ...]
+    indexes: tuple[str, ...]
+    settle: tuple[str, ...]
+    refuse: Callable[[Tx, str], None]
+    further: Mapping[str, Mapping[str, str]]
+    moves: tuple[str, ...]
+    put_texts: Callable[[Tx, int, Mapping[str, int]], None]
+
+    @cached_property
+    def columns(self) -> dict[str, dict[str, str]]:
+        """The columns of the tables that lines are staged in, and their definitions."""
+        # ``n`` counts up from 1 in each table: the places that numbers of the store follow.
+        staged = {
+            kind.table.name: {"n": "$place", "line": "INTEGER"}
+            | {column: type.split()[0] for column, type in kind.types.items()}
+            | kind.found_by
+            for kind in self.kinds.values()
+        }
+        parts = (kind.parts for kind in self.kinds.values() if kind.parts)
+        return staged | {table: {of: "INTEGER", one: "TEXT"} for table, of, one, _ in parts}
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """The definitions of the *columns* of each table."""
+        return {
+            table: ", ".join(f"{column} {type}" for column, type in columns.items())
+            for table, columns in self.columns.items()
+        }
+
+    @cached_property
+    def all_rules(self) -> tuple[StagedRule, ...]:
+        """*rules*, behind those that follow from *kinds*."""
+        kinds = self.kinds.values()
+        keys = [(kind, (*kind.owners, *kind.table.key)) for kind in kinds if kind.is_unique]
+        owners = [(kind, *owner) for kind in kinds for owner in kind.owners.items()]
+        return (
+            *(("it is there twice", twice(kind.table.name, key)) for kind, key in keys),
+            *(
+                (
+                    f"its {column} is not in the archive",
+                    _NO_OWNER.format(kind.table.name, column, owner.key[0], owner.name),
+                )
+                for kind, column, owner in owners
+            ),
+            *self.rules,
         )
-        for kind in KINDS.values()
-        for column, owner in kind.owners.items()
-    ),
-)
 
 
 def prune(tx: Tx, fit: Fit) -> None:
@@ -107,10 +131,10 @@ def prune(tx: Tx, fit: Fit) -> None:
     dropped = True
     while dropped:
         dropped = False
-        for _, query in (*GENERAL, *fit.rules):
+        for _, query in fit.all_rules:
             for line in tx.run(query).fetchall():
                 dropped = True
-                for kind in KINDS.values():
+                for kind in fit.kinds.values():
                     tx.run(f"DELETE FROM staging.{kind.table.name} WHERE line = ?", line)
 
 
@@ -135,8 +159,8 @@ class StoredArchive(OfRepository):
     async def read(self) -> AsyncIterator[tuple[ArchiveHead, AsyncIterator[str]]]:
         """Everything as of one moment, of one read transaction, until the context ends."""
         async with self._engine.snapshot() as snapshot:
-            repo, head = await snapshot.reading(partial(head_of, repo_id=self._repo_id))
-            async with aclosing(_lines(snapshot, repo, head)) as lines:
+            repo, head = await snapshot.reading(self._head)
+            async with aclosing(self._lines(snapshot, repo, head)) as lines:
                 yield head, lines
 
     async def write(self, lines: AsyncIterable[str] | Iterable[str]) -> ArchiveHead:
@@ -149,19 +173,20 @@ class StoredArchive(OfRepository):
         step of it was forgotten in this repository; ``InvalidArchive``: a line is broken, or does
         not fit the others. *Cancellation*: safe.
         """
-        reader = LinesReader()
+        reader = LinesReader(self._fit.kinds)
         async with aclosing(_batches(reader, lines)) as batches:
             batch = await anext(batches, None)
-            await self._engine.reading(partial(refuse_filled, repo_id=self._repo_id))
-            async with self._engine.staging(STAGING) as staging:
+            refuse = partial(_refuse_filled, repo_id=self._repo_id, fit=self._fit)
+            await self._engine.reading(refuse)
+            async with self._engine.staging(self._fit.tables) as staging:
                 while batch is not None:
-                    await staging.staging(partial(put, batch=batch))
+                    await staging.staging(partial(_put, batch=batch, fit=self._fit))
                     batch = await anext(batches, None)
                 for statement in self._fit.indexes:
                     await staging.staging(partial(_execute, statement))
                 if reader.left_out:
                     await staging.staging(partial(prune, fit=self._fit))
-                for reason, query in (*GENERAL, *self._fit.rules):
+                for reason, query in self._fit.all_rules:
                     await staging.staging(partial(check, reason=reason, query=query))
                 moved = partial(move, repo_id=self._repo_id, head=reader.head, fit=self._fit)
                 await staging.writing(moved, locks=repository_locks(self._repo_id))
@@ -184,20 +209,25 @@ class StoredArchive(OfRepository):
                 raise _filled(self._repo_id)
             return head
 
+    def _head(self, tx: Tx) -> tuple[int, ArchiveHead]:
+        return head_of(tx, self._repo_id, self._fit.kinds.values())
+
+    async def _lines(
+        self, snapshot: Snapshot, repo: int, head: ArchiveHead
+    ) -> AsyncGenerator[str, None]:
+        kinds = self._fit.kinds
+        space = head.space and {"name": head.space.name, "dimensions": head.space.dimensions}
+        said = {"format": FORMAT, "version": VERSION, "revision": head.revision, "space": space}
+        yield line_of({**said, "counts": {kind: head.counts[kind] for kind in kinds}})
+        for kind in kinds.values():
+            rows, read = await snapshot.reading(partial(opened, kind, repo)), kind.rows(head)
+            while page := await snapshot.reading(partial(_page, kind, rows, read)):
+                for line in page:
+                    yield line
+
 
 def _execute(statement: str, tx: Tx) -> None:
     tx.run(statement)
-
-
-async def _lines(snapshot: Snapshot, repo: int, head: ArchiveHead) -> AsyncGenerator[str, None]:
-    space = head.space and {"name": head.space.name, "dimensions": head.space.dimensions}
-    said = {"format": FORMAT, "version": VERSION, "revision": head.revision, "space": space}
-    yield line_of({**said, "counts": {kind: head.counts[kind] for kind in KINDS}})
-    for kind in KINDS.values():
-        rows, read = await snapshot.reading(partial(opened, kind, repo)), kind.rows(head)
-        while page := await snapshot.reading(partial(_page, kind, rows, read)):
-            for line in page:
-                yield line
 
 
 def _page(kind: Kind, rows: Result, read: Rows[str], _: Tx) -> list[str]:
@@ -253,47 +283,9 @@ Batch = Mapping[str, list[tuple[Any, ...]]]
 """Rows by staged table."""
 
 
-def _searched(row: Sequence[Any], message: StoredMessage) -> tuple[str]:
-    text = searchable_text(message, tools=True) if row[-1] else ""
-    if row[-1] and not text:
-        raise ValueError("it has nothing that could be searched for, but is said to be")
-    return (text,)
-
-
-_Found: TypeAlias = tuple[dict[str, str], Callable[[Sequence[Any], Any], tuple[Any, ...]]]
-_FOUND_BY: Mapping[str, _Found] = {
-    "message": ({"text": "TEXT"}, _searched),
-    "note": ({"words": "TEXT"}, lambda row, note: (note.words,)),
-    "vector": ({"owner": "TEXT", "is_side": "INTEGER"}, lambda row, _: owner_of_vector(row[0])),
-}
-"""Staged columns beside those of the line: what a record is found by, of its row and value."""
-_BY_NOTHING: _Found = ({}, lambda row, value: ())
-_PARTS: Mapping[str, tuple[str, str, str, Callable[[Any], Iterable[str]]]] = {
-    "node": ("keys", "node", "key", lookup_keys),
-    "message": ("calls", "message", "call_id", lambda message: [c.id for c in message.tool_calls]),
-    "item": ("fields", "item", "field", lambda item: [field for field, _ in item.texts]),
-}
-"""Staged tables of what records have several of: their two columns, and what is in the second."""
-_COLUMNS: dict[str, dict[str, str]] = {
-    # ``n`` counts up from 1 in each table: the places that numbers of the store follow.
-    **{
-        kind.table.name: {"n": "$place", "line": "INTEGER"}
-        | {c: t.split()[0] for c, t in kind.types.items()}
-        | _FOUND_BY.get(kind.name, _BY_NOTHING)[0]
-        for kind in KINDS.values()
-    },
-    **{table: {of: "INTEGER", column: "TEXT"} for table, of, column, _ in _PARTS.values()},
-}
-STAGING = {
-    table: ", ".join(f"{column} {type}" for column, type in columns.items())
-    for table, columns in _COLUMNS.items()
-}
-"""The definitions of the columns of the tables that lines are staged in."""
-
-
-def put(tx: Tx, batch: Batch) -> None:
+def _put(tx: Tx, batch: Batch, fit: Fit) -> None:
     for table, rows in batch.items():
-        tx.insert(f"staging.{table}", tuple(_COLUMNS[table]), rows)
+        tx.insert(f"staging.{table}", tuple(fit.columns[table]), rows)
 
 
 # ── Reading ──────────────────────────────────────────────────────────────────────────
@@ -331,12 +323,13 @@ class _Head(TypedDict):
 class LinesReader:
     """Turns lines into rows to stage, page by page; *left_out* were damaged in their store."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+        self._kinds = kinds
         self.head = ArchiveHead(revision=0)
         self.left_out = 0
         self._line = 0
         self._due: Iterator[str] = iter(())
-        self._last = dict.fromkeys(KINDS, 0)
+        self._last = dict.fromkeys(kinds, 0)
 
     def batch(self, lines: Iterable[str]) -> Batch:
         """The rows of the next lines, the head aside. *Raises* ``InvalidArchive``."""
@@ -382,12 +375,12 @@ class LinesReader:
             first = error.errors(include_url=False, include_input=False)[0]
             raise self._wrong(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
         counts, space = said["counts"], said["space"]
-        if counts.keys() != KINDS.keys():
-            raise self._wrong(f"counts must name {', '.join(KINDS)}")
+        if counts.keys() != self._kinds.keys():
+            raise self._wrong(f"counts must name {', '.join(self._kinds)}")
         self.head = ArchiveHead(
             revision=said["revision"], space=space and EmbeddingSpace(**space), counts=counts
         )
-        self._due = chain.from_iterable(repeat(kind, counts[kind]) for kind in KINDS)
+        self._due = chain.from_iterable(repeat(kind, counts[kind]) for kind in self._kinds)
 
     def _stage(self, said: dict[str, Any], batch: dict[str, list[tuple[Any, ...]]]) -> None:
         name = next(self._due, None)
@@ -399,17 +392,17 @@ class LinesReader:
         if "damaged" in said:
             self.left_out += 1
             return
-        kind = KINDS[name]
+        kind = self._kinds[name]
         try:
             row = kind.row(said)
             value = kind.value(row, self.head)
-            found = _FOUND_BY.get(name, _BY_NOTHING)[1](row, value)
+            found = kind.find(row, value)
         except ValueError as error:
             raise self._wrong(str(error)) from None
         self._last[name] = place = self._last[name] + 1
         batch.setdefault(kind.table.name, []).append((place, self._line, *row, *found))
-        if name in _PARTS:
-            table, _, _, parts = _PARTS[name]
+        if kind.parts:
+            table, _, _, parts = kind.parts
             batch.setdefault(table, []).extend((place, part) for part in parts(value))
 
     def _object(self, line: str) -> dict[str, Any]:
@@ -431,9 +424,6 @@ class LinesReader:
 
 # ── Moving ───────────────────────────────────────────────────────────────────────────
 
-_FILLED = " OR ".join(
-    f"EXISTS (SELECT 1 FROM {kind.table.name} WHERE repo = :repo)" for kind in KINDS.values()
-)
 _NUMBERED = {
     **{name: name for name in ("sessions", "episodes", "nodes", "notes", "items", "steps")},
     **{name: name for name in ("vectors", "threads", "messages", "snapshots")},
@@ -448,7 +438,7 @@ UPDATE repos SET revision = ?, space_name = ?, space_dimensions = ? WHERE no = ?
 def _move(kind: Kind, further: Mapping[str, str]) -> str:
     """The statement that moves a table, with the numbers of this store."""
     table, source = kind.table, f"staging.{kind.table.name} a"
-    found = {column: f"a.{column}" for column in kind.columns if column != "searched"}
+    found = {column: f"a.{column}" for column in kind.stored}
     if table.name in _NUMBERED:
         found[table.number] = f":{table.name} + a.n"
     found["repo"] = ":repo"
@@ -462,11 +452,12 @@ def _move(kind: Kind, further: Mapping[str, str]) -> str:
     )
 
 
-def refuse_filled(tx: Tx, repo_id: str) -> None:
+def _refuse_filled(tx: Tx, repo_id: str, fit: Fit) -> None:
     """*Raises* ``UsageError`` if there is anything in the repository."""
     repo, revision, _, _ = repo_row(tx, repo_id)
-    (filled,) = tx.run(f"SELECT {_FILLED}", {"repo": repo}).fetchone()
-    if filled or revision:
+    tables = [kind.table.name for kind in fit.kinds.values()]
+    filled = " OR ".join(f"EXISTS (SELECT 1 FROM {name} WHERE repo = :repo)" for name in tables)
+    if revision or tx.run(f"SELECT {filled}", {"repo": repo}).fetchone()[0]:
         raise _filled(repo_id)
 
 
@@ -476,13 +467,13 @@ def _filled(repo_id: str) -> UsageError:
 
 def move(tx: Tx, repo_id: str, head: ArchiveHead, fit: Fit) -> None:
     """Put everything where it belongs. *Raises* as ``StoredArchive.write``."""
-    refuse_filled(tx, repo_id)
+    _refuse_filled(tx, repo_id, fit)
     fit.refuse(tx, repo_id)
     repo = repo_number(tx, repo_id)
     space = (head.space.name, head.space.dimensions) if head.space else (None, None)
     tx.run(_STAMP, (head.revision, *space, repo))
     bases = {name: _base(tx, name, staged, repo) for name, staged in _NUMBERED.items()}
-    moves = (_move(kind, fit.further.get(kind.table.name, {})) for kind in KINDS.values())
+    moves = (_move(kind, fit.further.get(kind.table.name, {})) for kind in fit.kinds.values())
     for statement in (*moves, *fit.moves):
         tx.run(statement, bases | {"repo": repo})
     fit.put_texts(tx, repo, bases)

@@ -17,18 +17,18 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import NoneType
 from typing import Any
 
 from mnemo.store import tables
 from mnemo.store.rows import UNDECODABLE, Rows, repo_row
-from mnemo.store.table import ARRIVAL, LETTERS, Table
+from mnemo.store.table import LETTERS, Table
 from mnemo.store.tx import Result, Tx
 from mnemo.values.archive import ArchiveHead
 from mnemo.values.chat import EmbeddingSpace
-from mnemo.values.fields import Rule, count, exact_text, share
+from mnemo.values.fields import Rule, exact_text
 
 _ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 _WANTED = {
@@ -68,8 +68,15 @@ class Kind:
         order: Of the rows; default: that of the table.
         said: Of columns that are not said as they are stored, how they are said.
         more: Columns that the table's entity does not know: the type, and what judges them.
+        fits: Raises ``ValueError`` for a row that does not fit the head.
+        found_by: Columns beside these that staged rows have, as DDL; *find* gives them, of a row
+            and its value.
+        parts: What a record has several of: the table where these are staged, its two columns, and
+            what gives those of a value.
+        is_unique: Whether owners and key name one record.
 
-    *types*: All columns that a line says, owners first, as DDL; *columns*: their names.
+    *types*: All columns that a line says, owners first, as DDL; *columns*: their names; *stored*:
+    those of the table.
     """
 
     def __init__(
@@ -85,14 +92,22 @@ class Kind:
         order: str = "",
         said: Mapping[str, str] | None = None,
         more: Mapping[str, tuple[str, Rule | None]] | None = None,
+        fits: Callable[[Sequence[Any], ArchiveHead], None] = lambda row, head: None,
+        found_by: dict[str, str] | None = None,
+        find: Callable[[Sequence[Any], Any], tuple[Any, ...]] = lambda row, value: (),
+        parts: tuple[str, str, str, Callable[[Any], Iterable[str]]] | None = None,
+        is_unique: bool = True,
     ) -> None:
-        self.name, self.table, self.more = name, table, more or {}
+        self.name, self.table, self.parts, self.is_unique = name, table, parts, is_unique
+        self.found_by, self.find, self._fits = found_by or {}, find, fits
+        more, said = more or {}, said or {}
         given = [c for c in table.parents if c in _OWNERS] if owners is None else owners
         self.owners = {column: _OWNERS[column] for column in given}
         self.types = dict.fromkeys(self.owners, "TEXT NOT NULL") | table.types
-        self.types |= {column: type for column, (type, _) in self.more.items()}
+        self.types |= {column: type for column, (type, _) in more.items()}
         self.columns = tuple(self.types)
-        rules = table.judges | {column: rule for column, (_, rule) in self.more.items() if rule}
+        self.stored = [c for c in self.columns if not (c in more and c in said)]
+        rules = table.judges | {column: rule for column, (_, rule) in more.items() if rule}
         rules |= dict.fromkeys(self.owners, exact_text)
         self._judges = [(n, rules[c]) for n, c in enumerate(self.columns) if c in rules]
         self._blobs = [n for n, type in enumerate(self.types.values()) if type.startswith("BLOB")]
@@ -118,7 +133,7 @@ class Kind:
             among = f"(SELECT {number} FROM {numbered} WHERE repo = :repo)"
             found = f"$also {alias}.repo = :repo AND {by} IN {among}"
         ids = {column: f"{column}.{owner.key[0]}" for column, owner in self.owners.items()}
-        expressions = {c: f"d.{c}" for c in self.columns} | ids | dict(said or {})
+        expressions = {c: f"d.{c}" for c in self.columns} | ids | dict(said)
         self.query = (
             f"SELECT {', '.join(expressions.values())} FROM {self.source} WHERE {found} ORDER BY "
             + (order or by or ", ".join((*ids.values(), *(f"d.{c}" for c in table.order))))
@@ -171,20 +186,14 @@ class Kind:
                 if row[place] is not None:
                     judge(row[place])
             place = -1
-            self._check_head(row, head)
+            if self._revision is not None and row[self._revision] > head.revision:
+                raise ValueError(f"its revision is past that of the head, {head.revision}")
+            self._fits(row, head)
             checked = self.table.checked
             return None if checked is None else checked(self.table.read(row))
         except UNDECODABLE as error:
             where = "" if place < 0 else f"{self._names[place]}: "
             raise ValueError(f"{where}{error}") from None
-
-    def _check_head(self, row: Sequence[Any], head: ArchiveHead) -> None:
-        if self._revision is not None and row[self._revision] > head.revision:
-            raise ValueError(f"its revision is past that of the head, {head.revision}")
-        if self.table is tables.VECTORS:
-            dimensions = head.space.dimensions if head.space else 0
-            if len(row[1]) != 4 * dimensions:
-                raise ValueError(f"the vector has {len(row[1]) // 4} dimensions, not {dimensions}")
 
     def _check(self, shape: Sequence[type]) -> None:
         for found, type, name in zip(shape, self.types.values(), self._names, strict=True):
@@ -195,101 +204,17 @@ class Kind:
         self._seen.add(tuple(shape))
 
 
-# ── Kinds ────────────────────────────────────────────────────────────────────────────
-
-_FLAG = ("INTEGER NOT NULL", share)
-_ANNOTATION = {
-    column: (type.split()[0], tables.ANNOTATIONS.judges.get(column))
-    for column, type in tables.ANNOTATIONS.types.items()
-}
-
-_ALL = (
-    Kind(
-        "session",
-        tables.SESSIONS,
-        by="d.no",
-        # It was last active when its last step was recorded, if that is later.
-        said={
-            "updated_at": "$greatest(d.updated_at, coalesce((SELECT recorded_at FROM steps "
-            "WHERE repo = d.repo AND episode = d.episode ORDER BY idx DESC LIMIT 1), d.updated_at))"
-        },
-    ),
-    Kind("episode", tables.EPISODES, by="session.no", order="session.no, d.no"),
-    Kind(
-        "trajectory",
-        tables.STAGED,
-        source="sessions session "
-        "$join episodes episode ON episode.repo = session.repo AND episode.session = session.no "
-        "$join staged d ON d.repo = episode.repo AND d.episode = episode.no",
-        by="session.no",
-        order=f"session.no, episode.no, d.{ARRIVAL}",
-    ),
-    Kind(
-        "step",
-        tables.STEPS,
-        owners=("session", "episode"),
-        first=True,
-        order="d.ordinal",
-        more={"committed": _FLAG, "gone": _FLAG, **_ANNOTATION},
-    ),
-    Kind("node", tables.NODES, by="d.no", more={"revision": ("INTEGER NOT NULL", count)}),
-    Kind(
-        "edge",
-        tables.EDGES,
-        source="nodes source $join edges d ON d.repo = source.repo AND d.source = source.no "
-        "$join nodes target ON target.no = d.target AND $also target.repo = d.repo",
-        by="source.no",
-        order="source.no, d.target, d.kind",
-    ),
-    # Messages have other numbers where they are imported: recall embeds them anew.
-    Kind("vector", tables.VECTORS, where="AND d.key NOT LIKE 'message-%'", order="d.seq"),
-    Kind("changeset", tables.CHANGESETS, order=f"d.{ARRIVAL}"),
-    Kind("thread", tables.THREADS),
-    Kind(
-        "message",
-        tables.MESSAGES,
-        first=True,
-        order="d.no",
-        said={
-            "searched": "CASE WHEN EXISTS (SELECT 1 FROM texts x "
-            "WHERE x.no = 4 * d.no + 2 AND $also x.repo = d.repo) THEN 1 ELSE 0 END"
-        },
-        more={"searched": _FLAG},
-    ),
-    Kind("compaction", tables.COMPACTIONS),
-    Kind("snapshot", tables.SNAPSHOTS),
-    Kind("outcome", tables.OUTCOMES),
-    Kind("goal", tables.GOALS),
-    Kind("pin", tables.PINS),
-    Kind("note", tables.NOTES),
-    Kind("note_version", tables.NOTE_VERSIONS),
-    Kind("note_change", tables.NOTE_CHANGES, first=True, order="coalesce(d.update_id, ''), d.seq"),
-    Kind("note_mark", tables.NOTE_MARKS, order="d.seq"),
-    # The topic of a note that was purged would be a trace of it.
-    Kind(
-        "note_request",
-        tables.NOTE_REQUESTS,
-        source="note_requests d LEFT JOIN notes n ON n.repo = d.repo AND n.topic = d.topic",
-        said={"topic": "n.topic"},
-    ),
-    Kind("note_task", tables.NOTE_TASKS),
-    Kind("checkpoint", tables.CHECKPOINTS),
-    Kind("channel_value", tables.CHANNEL_VALUES),
-    Kind("checkpoint_write", tables.CHECKPOINT_WRITES),
-    Kind("item", tables.ITEMS),
-)
-KINDS: dict[str, Kind] = {kind.name: kind for kind in _ALL}
-"""By their names, in the order of an archive."""
-_COUNTS = " UNION ALL ".join(
-    f"SELECT '{kind.name}', count(*) FROM {kind.source} WHERE {kind.where}" for kind in _ALL
-)
+# ── A repository ─────────────────────────────────────────────────────────────────────
 
 
-def head_of(tx: Tx, repo_id: str) -> tuple[int, ArchiveHead]:
+def head_of(tx: Tx, repo_id: str, kinds: Collection[Kind]) -> tuple[int, ArchiveHead]:
     """The repository's row number, and what an archive of it says first."""
     repo, revision, name, dimensions = repo_row(tx, repo_id)
     space = EmbeddingSpace(name, dimensions) if name is not None and dimensions else None
-    counts = dict(tx.run(_COUNTS, {"repo": repo}).fetchall())
+    counting = " UNION ALL ".join(
+        f"SELECT '{kind.name}', count(*) FROM {kind.source} WHERE {kind.where}" for kind in kinds
+    )
+    counts = dict(tx.run(counting, {"repo": repo}).fetchall())
     return repo, ArchiveHead(revision=revision, space=space, counts=counts)
 
 

@@ -25,8 +25,8 @@ from mnemo.errors import InvalidArchive, UsageError
 from mnemo.runtime.text import clean
 from mnemo.store import tables
 from mnemo.store.archive import LinesReader
-from mnemo.store.archive_rows import KINDS
 from mnemo.store.table import Table
+from mnemo.stores import KINDS
 from mnemo.values.archive import ArchiveHead
 from mnemo.values.codec import stored_node
 from mnemo.values.fields import getter
@@ -182,7 +182,7 @@ def whole() -> list[str]:
 
 
 def read(lines: list[str]) -> None:
-    reader = LinesReader()
+    reader = LinesReader(KINDS)
     for start in range(0, len(lines), 7):
         reader.batch(lines[start : start + 7])
     reader.finish()
@@ -192,7 +192,7 @@ def test_what_is_whole_is_read(whole):
     """The lines that the broken ones are made of are fine themselves."""
     read(whole)
     with pytest.raises(InvalidArchive, match="nothing in it"):
-        LinesReader().finish()
+        LinesReader(KINDS).finish()
 
 
 NOT_UNIT = "AACAPwAAgD8AAIA/AACAPw=="
