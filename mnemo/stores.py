@@ -23,6 +23,7 @@ from mnemo.index.stored import StoredSegments
 from mnemo.items import item_rows
 from mnemo.items.item_rows import EXPIRING, StoredItems
 from mnemo.jobs import job_rows
+from mnemo.jobs.caches import CacheLease, unswept
 from mnemo.jobs.calls import LongCalls, leave_calls
 from mnemo.jobs.job_rows import PENDING, Owing, backlog, owing
 from mnemo.log import log_checks, staged
@@ -50,7 +51,6 @@ from mnemo.store.engine import (
     OfRepository,
     repository_locks,
 )
-from mnemo.store.postgres.caches import CacheLease
 from mnemo.store.rows import digests, repo_row
 from mnemo.store.schema import VERSION
 from mnemo.store.tx import Tx
@@ -332,6 +332,7 @@ class PostgresStore(EngineStore):
             lease_s=lease_s,
         )
         folder.may_serve = partial(from_thread, self.cache.ready)
+        engine.sweep = partial(unswept, engine)
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +19,6 @@ from psycopg_pool import ConnectionPool
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreError, UsageError
 from mnemo.store.engine import OWNERS, Engine, Locks, Snapshot, closed_on_error, connected, pay_off
-from mnemo.store.postgres import caches
 from mnemo.store.postgres.connection import Address, Connection, PostgresTx, adapt, translated
 from mnemo.store.postgres.planner import analyse
 from mnemo.store.postgres.schema import PARTED, PARTITIONS, migrate
@@ -93,6 +92,8 @@ class PostgresEngine(Engine):
         self._closed = False
         self._is_pooled = False
         self._woken: Callable[[], None] = lambda: None
+        self.sweep: Callable[[Callable[[], None]], Awaitable[tuple[str, ...]]] | None = None
+        """Does what ``unswept`` says; it calls what it is given, as ``tend`` is given it."""
         path = f'SET LOCAL search_path = "{self._address.schema}", pg_temp'
         patience = f"SET LOCAL lock_timeout = {round(config.busy_timeout_s * 1_000)}"
         self._begin_read = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {path}; {patience}"
@@ -248,7 +249,7 @@ class PostgresEngine(Engine):
         return await anyio.to_thread.run_sync(self._scrub) and not left
 
     async def unswept(self) -> tuple[str, ...]:
-        return await caches.unswept(self, self._woken)
+        return await self.sweep(self._woken) if self.sweep else ()
 
     def _scrub(self) -> bool:
         with translated("scrubbing the store"), closing(self._connect()) as connection:

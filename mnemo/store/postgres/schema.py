@@ -82,7 +82,7 @@ _STAMPED = """
 SELECT v.name, v.value FROM "{0}".meta v JOIN "{0}".meta s ON s.name = 'salt'
 WHERE v.name IN ('version', 'schema')
 """
-# Folders that keep copies of segments, on any machine: see ``caches``.
+# Folders that keep copies of segments, on any machine: see ``jobs.caches``.
 _CACHES = """
 CREATE TABLE caches (
     id TEXT PRIMARY KEY, machine TEXT NOT NULL, lease_until DOUBLE PRECISION NOT NULL,

@@ -15,9 +15,9 @@ from index.killed_writer import GOOD
 
 from mnemo import Mnemo
 from mnemo.index.files import SegmentFolder, digest_of
+from mnemo.jobs import caches
+from mnemo.jobs.caches import CONFIRM_S, CacheLease
 from mnemo.runtime.clock import SystemClock
-from mnemo.store.postgres import caches
-from mnemo.store.postgres.caches import CONFIRM_S, CacheLease
 from mnemo.testing import HashingEmbedder
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
