@@ -1,8 +1,8 @@
-"""Vectors of documents, and the documents that are nearest to given ones."""
+"""The documents whose vectors are nearest to given ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,18 +57,6 @@ def nearest(
                 by_id.setdefault(id, cosine)
             found.append(list(by_id.items())[:limit])
             breather.breathe()
-    return found
-
-
-def first_vectors(parts: Iterable[Part], ids: Sequence[str]) -> dict[str, list[Floats]]:
-    """The first vectors of the documents of each of *ids* that has some."""
-    found: dict[str, list[Floats]] = {}
-    for part in parts:
-        which, numbers = part.find(ids)
-        known = part.embedded[numbers]
-        rows = part.firsts(numbers[known])
-        for one, row in zip(which[known].tolist(), rows, strict=True):
-            found.setdefault(ids[one], []).append(row)
     return found
 
 

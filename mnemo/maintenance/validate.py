@@ -19,9 +19,8 @@ import numpy as np
 
 from mnemo.config import MaintenanceConfig
 from mnemo.errors import ModelError
-from mnemo.index.columns import products
-from mnemo.index.corpus import CorpusView
-from mnemo.index.nearest import first_vectors
+from mnemo.index.columns import Floats, products
+from mnemo.index.corpus import CorpusView, Part
 from mnemo.maintenance.plan import Plan, Sources, living, pieces
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import terms
@@ -145,8 +144,8 @@ class _Judge:
         breather, view = Breather(), self._view
         behind = [id for case in cases for id in case.steps]
         steps = {id: id for id in behind} | view.aliases_of(behind)
-        mine = first_vectors(view.parts(type), [case.node.id for case in cases])
-        theirs = first_vectors(view.parts("episodic"), [*{*steps.values()}])
+        mine = _first_vectors(view.parts(type), [case.node.id for case in cases])
+        theirs = _first_vectors(view.parts("episodic"), [*{*steps.values()}])
         for case in cases:
             breather.breathe()
             case.vector = next(iter(mine.get(case.node.id, ())), None)
@@ -189,6 +188,18 @@ class _Judge:
             mine = case.vector
             if theirs and mine is not None and not case.grounded:
                 case.grounded = max(float(mine @ other) for other in theirs) >= self._threshold
+
+
+def _first_vectors(parts: Iterable[Part], ids: Sequence[str]) -> dict[str, list[Floats]]:
+    """The first vectors of the documents of each of *ids* that has some."""
+    found: dict[str, list[Floats]] = {}
+    for part in parts:
+        which, numbers = part.find(ids)
+        known = part.embedded[numbers]
+        rows = part.firsts(numbers[known])
+        for one, row in zip(which[known].tolist(), rows, strict=True):
+            found.setdefault(ids[one], []).append(row)
+    return found
 
 
 def _cases(nodes: Iterable[Node], edges: Iterable[Edge]) -> list[_Case]:
