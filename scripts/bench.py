@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ import bench_read
 import bench_scale
 import bench_workers
 import bench_write
-from bench_kit import Figure, Row, headline, machine
+from bench_kit import Figure, Row, headline, keep, machine
 
 from mnemo.runtime import settle_collector
 
@@ -98,17 +97,6 @@ def measured_apart(name: str, settings: Mapping[str, Any], options: Sequence[str
     return figures
 
 
-def keep(file: Path, run: Mapping[str, Any]) -> None:
-    """Write *run* to *file*, a line of JSON, instead of one of the same row and settings."""
-    lines = file.read_text("utf-8").splitlines() if file.exists() else []
-    runs = {_asked(one): one for one in (*map(json.loads, lines), run)}
-    file.write_text("".join(f"{json.dumps(runs[asked])}\n" for asked in sorted(runs)), "utf-8")
-
-
-def _asked(run: Mapping[str, Any]) -> str:
-    return f"{run['row']} {run['settings']}"
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure what the command line asks for; 0 also where a target is missed."""
     given = _parse(argv)
@@ -132,9 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         phases[title] = measured_apart(name, settings, ["--plain-gc"] * given.plain_gc)
         if given.keep:
             asked = {key: value for key, value in settings.items() if key != "stores"}
-            told = {"row": name, "settings": asked, "day": f"{date.today()}"}
-            told |= {"machine": headline(facts), "figures": phases[title]}
-            keep(Path(given.keep), told)
+            keep(Path(given.keep), name, asked, headline(facts), phases[title])
         if not given.json:
             figures = ({k: v for k, v in one.items() if k != "met"} for one in phases[title])
             print(f"\n{title}", *(Figure(**one) for one in figures), sep="\n", flush=True)

@@ -23,6 +23,7 @@ from collections.abc import (
 )
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
@@ -83,6 +84,24 @@ class Figure:
 
 
 Figures = list[Figure]
+
+
+def keep(
+    file: Path,
+    row: str,
+    settings: Mapping[str, Any],
+    place: str,
+    figures: Sequence[Mapping[str, Any]],
+) -> None:
+    """
+    Write what was measured today to *file*, a line of JSON, instead of one of the same row and
+    settings; ``scripts/make_guide`` makes the guide's tables of it. *place* tells the machine.
+    """
+    lines = file.read_text("utf-8").splitlines() if file.exists() else []
+    told = {"row": row, "settings": dict(settings), "day": f"{date.today()}"}
+    run = told | {"machine": place, "figures": list(figures)}
+    runs = {f"{one['row']} {one['settings']}": one for one in (*map(json.loads, lines), run)}
+    file.write_text("".join(f"{json.dumps(runs[asked])}\n" for asked in sorted(runs)), "utf-8")
 
 
 class Row:

@@ -22,7 +22,7 @@ from statistics import mean
 from typing import Any
 
 from answers_kit import BadInput, Talk, measures, read_talks
-from bench_kit import Words, headline, machine
+from bench_kit import Figure, Words, headline, keep, machine
 
 ROOT = Path(__file__).parents[1]
 DRIVERS = ROOT / "scripts" / "peers.py"
@@ -223,6 +223,10 @@ def table(rows: dict[str, Row]) -> str:
     return "\n".join(lines)
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
 def _cell(value: float | None) -> str:
     if value is None:
         return "-"
@@ -237,6 +241,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=PEERS, metavar="NAME", help=", ".join(PEERS))
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--python", type=Path, help="run all in this one; install nothing")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="add it to a file, for the guide")
     options = parser.parse_args()
     try:
         talks = [talk for path in options.files for talk in read_talks(path)]
@@ -245,6 +250,12 @@ def main() -> int:
         return 2
     told = machine() | {"date": datetime.now(UTC).date().isoformat()}
     rows = rows_of(options.only or list(PEERS), options, talks)
+    if options.keep:
+        for name, row in rows.items():
+            figures = [Figure(key, value, "") for key, value in row.items() if _is_number(value)]
+            told_by = {"peer": f"{name} {row.get('version', row.get('failed', ''))}"}
+            some = [figure.as_json() for figure in figures]
+            keep(options.keep, "peers", told_by, headline(told), some)
     if options.json:
         print(json.dumps({"machine": told, "peers": rows}, indent=2))
     else:

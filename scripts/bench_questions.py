@@ -35,6 +35,7 @@ import answers_kit as kit
 import anyio
 import numpy as np
 from answers_kit import BUDGETS, MOST_NOISE, RRF_K, Line, Scores, Talk, Turn, in_points, verdict
+from bench_kit import Figure, Figures, headline, keep, machine
 
 from mnemo import Config, Message, Mnemo
 from mnemo.models.named import EMBEDDERS, named_embedder
@@ -245,11 +246,24 @@ class Report:
         return self.methods[MNEMO]
 
     @property
+    def kind(self) -> str:
+        """Whether the questions are those of ``people`` or about ``dialogues``."""
+        return "people" if "answered@5" in self.mine.rows[0] else "dialogues"
+
+    @property
     def compared(self) -> tuple[str, ...]:
         """What is compared; the first has a floor."""
-        is_of_people = "answered@5" in self.mine.rows[0]
         people = ("answered@5", "answered@1", "current above")
-        return people if is_of_people else ("recall@10", "ndcg@10")
+        return people if self.kind == "people" else ("recall@10", "ndcg@10")
+
+    def figures(self) -> Figures:
+        """What is compared, in percent, of each method."""
+        asked = Figure("questions", len(self.mine.rows), "")
+        return [asked] + [
+            Figure(f"{measure}: {name}", 100 * scores.means()[measure], "%")
+            for measure in self.compared
+            for name, scores in self.methods.items()
+        ]
 
     @property
     def floor(self) -> kit.Floor:
@@ -522,6 +536,12 @@ def main(given: Sequence[str] | None = None) -> int:
     if is_broken and not arguments.ablate:
         reports = _reports(files, noise, embedder, True)
     told = {name: report.as_json(embedder.space.name) for name, report in reports.items()}
+    if arguments.keep:
+        place = headline(machine())
+        for name, report in reports.items():
+            settings = {"file": name, "embedder": arguments.embedder}
+            figures = [figure.as_json() for figure in report.figures()]
+            keep(arguments.keep, f"questions-{report.kind}", settings, place, figures)
     if arguments.json:
         print(json.dumps(told, indent=2))
     else:
@@ -555,6 +575,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--abstention", action="store_true", help="instead: what finds nothing, as JSON")
     add("--embedder", choices=EMBEDDERS, default="minilm")
     add("--json", action="store_true", help="print JSON instead of tables")
+    add("--keep", type=Path, metavar="FILE", help="add what is compared to a file, for the guide")
     return parser
 
 

@@ -2,7 +2,8 @@
 Build a static site from the README and the pages of the guide, with ProperDocs.
 
 The README is the first page, and its table of pages gives the order. Any warning, such as a
-link that leads nowhere, fails the build.
+link that leads nowhere, fails the build. Beside it are ``llms.txt``, what mnemo is and where each
+page stands, and ``llms-full.txt``, all pages in one, for programs that read.
 """
 
 from __future__ import annotations
@@ -22,6 +23,29 @@ ROOT = Path(__file__).parents[1]
 PAGES = "mnemo/guide/"
 _ROW = re.compile(rf"^\| ([\w ]+) \| (\[.*\]\({PAGES}.*\)) \|$", re.MULTILINE)
 _LINK = re.compile(rf"\[([^\]]+)\]\({PAGES}([\w-]+\.md)\)")
+_INTRODUCTION = re.compile(r"# (\w+)\n\n(.+?)\n\n", re.DOTALL)
+
+
+def titles(readme: str) -> dict[str, str]:
+    """File of each page → what the README's table calls it, in its order."""
+    return {
+        page: title for _, links in _ROW.findall(readme) for title, page in _LINK.findall(links)
+    }
+
+
+def short(readme: str) -> str:
+    """What mnemo is, and a line for each page: ``llms.txt``."""
+    name, told = _INTRODUCTION.match(readme).groups()  # type: ignore[union-attr]
+    lines = (f"- [{title}]({page})" for page, title in titles(readme).items())
+    return "\n".join(
+        [f"# {name}", "", "> " + told.replace("\n", " "), "", "## Guide", "", *lines, ""]
+    )
+
+
+def full(readme: str) -> str:
+    """The README and all pages, one after the other: ``llms-full.txt``."""
+    pages = ((ROOT / PAGES / page).read_text("utf-8").strip() for page in titles(readme))
+    return "\n\n".join([readme.strip(), *pages]) + "\n"
 
 
 def navigation(readme: str) -> list[dict[str, object]]:
@@ -72,6 +96,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     place = parser.parse_args(argv).folder
     code = build(place)
     if not code:
+        readme = (ROOT / "README.md").read_text("utf-8")
+        (place / "llms.txt").write_text(short(readme), "utf-8")
+        (place / "llms-full.txt").write_text(full(readme), "utf-8")
         print(f"{place / 'index.html'}")
     return code
 

@@ -1,5 +1,5 @@
 """
-Write the generated pages of the guide: settings, calls, events, errors, states, figures.
+Write the generated pages of the guide: settings, calls, events, errors, states, figures; pictures.
 
 ``--check`` writes nothing and fails when a page is stale; a test does the same.
 """
@@ -14,10 +14,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from itertools import starmap
+from itertools import groupby, starmap
+from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
+
+import pictures
 
 import mnemo.config
 import mnemo.errors
@@ -218,10 +221,12 @@ def _call(one: Declared, *, listed: bool) -> str:
     return "| " + " | ".join(_code(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
-# ── Figures by size ──────────────────────────────────────────────────────────────────
+# ── Figures ──────────────────────────────────────────────────────────────────────────
 
-KEPT = Path(__file__).with_name("scale.jsonl")
-"""What ``scripts/bench_scale --keep`` wrote."""
+KEPT = Path(__file__).with_name("figures.jsonl")
+"""What the benches wrote with ``--keep``; the page ``scale`` has those of ``bench_scale``."""
+COMMANDS = {"questions": "scripts/bench_questions FILE...", "peers": "scripts/bench_peers FILE"}
+"""Begin of a row's name → what measures it; others are rows of ``scripts/bench``."""
 SIMULATED = Path(__file__).with_name("simulation.json")
 """What ``scripts/simulate_scale --keep`` wrote."""
 ENGINES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
@@ -238,8 +243,36 @@ BAR = 40
 """Characters of the longest bar."""
 
 
-def _runs() -> list[dict[str, Any]]:
+def _all_runs() -> list[dict[str, Any]]:
     return [json.loads(line) for line in KEPT.read_text("utf-8").splitlines()]
+
+
+def _runs(*, of_scale: bool = True) -> list[dict[str, Any]]:
+    return [run for run in _all_runs() if run["row"].startswith("scale-") is of_scale]
+
+
+def figures() -> str:
+    """Render a table of each row, a column for each of its settings that differ."""
+    lines = []
+    for row, some in groupby(_runs(of_scale=False), itemgetter("row")):
+        runs = list(some)
+        differ = [key for key, first in runs[0]["settings"].items() if _differs(runs, key, first)]
+        columns = {
+            ", ".join(str(run["settings"][key]) for key in differ): {
+                figure["name"]: figure for figure in run["figures"]
+            }
+            for run in runs
+        }
+        begin = row.partition("-")[0]
+        command = COMMANDS.get(begin, f"scripts/bench {row}")
+        places = sorted({f"{run['day']} on {run['machine']}" for run in runs})
+        grid = _grid(", ".join(differ), columns, _measured)
+        lines += [f"## {row}", "", *grid, "", f"`{command}`, {'; '.join(places)}.", ""]
+    return "\n".join(lines[:-1])
+
+
+def _differs(runs: list[dict[str, Any]], key: str, first: Any) -> bool:
+    return any(run["settings"].get(key) != first for run in runs)
 
 
 def _kept() -> dict[str, dict[str, Any]]:
@@ -289,7 +322,7 @@ def _measured(figure: dict[str, Any]) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def plots() -> str:
@@ -353,6 +386,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "configuration": {"settings": configuration},
     "events": {"events": events},
     "errors": {"errors": errors},
+    "figures": {"figures": figures},
     "scale": {"figures": scale, "plots": plots, "users": users},
     "states": {"diagram": lambda: f"```mermaid\n{diagram()}\n```", "operations": operations},
 }
@@ -370,15 +404,28 @@ def renewed(page: str, text: str) -> str:
     return text
 
 
+PICTURES = {"states": pictures.states, "recall": lambda: pictures.recall_plot(_all_runs())}
+"""Picture → what draws it."""
+
+
+def parts() -> Iterator[tuple[Path, str, str]]:
+    """Each generated file: its path, what stands there, what should."""
+    for page in PARTS:
+        path = GUIDE / f"{page}.md"
+        text = path.read_text("utf-8")
+        yield path, text, renewed(page, text)
+    for name, draw in PICTURES.items():
+        path = pictures.FOLDER / f"{name}.svg"
+        yield path, path.read_text("utf-8") if path.exists() else "", draw()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a page is stale")
     check = parser.parse_args().check
     stale = False
-    for page in PARTS:
-        path = GUIDE / f"{page}.md"
-        text = path.read_text(encoding="utf-8")
-        if (new := renewed(page, text)) != text:
+    for path, there, new in parts():
+        if new != there:
             stale = True
             print(f"{'stale' if check else 'written'}: {path.name}")
             if not check:
