@@ -141,6 +141,8 @@ SCALE = 3.0
 """Score at which a document is as relevant as can be: about all cosine and all words."""
 WINDOWED = 250
 """Turns, best by everything else, whose window of neighbours is looked at."""
+GUESSED = 0.5
+"""Cosine of a text with all words of the question, where it has no vector yet."""
 _TYPICAL_LOG_WORDS = 3.0
 
 _WHERE = re.compile(
@@ -234,7 +236,7 @@ class Scorer:
         """Score nodes as notes; *ok* are the eligible ones."""
         near = Nearness.of(view, self.question, self.steps.centre)
         words = shares(held(view, self.rarity, view.alive), self.whole.totals.means[kind])
-        parts = self._of_note(near, words)
+        parts = self._of_note(near.guessed(view, words), words)
         return self._hits(view, ok, parts, near, words, np.ones(view.count, np.bool_))
 
     def _of_note(self, near: Nearness, words: Floats) -> dict[str, Floats]:
@@ -247,8 +249,10 @@ class Scorer:
         near = Nearness.of(view, self.question, view.centre)
         own = held(view, self.rarity, pieces.exists)
         words = shares(own, means["episodic"])
+        guessed = near.guessed(view, words)
+        first = (pieces.kind == DOCUMENT) & view.embedded
         signals = {
-            "cosine": np.where(pieces.kind == DOCUMENT, view.first_of(near.rows), near.best),
+            "cosine": np.where(first, view.first_of(near.rows), guessed.best),
             "words": words,
             **self._facts_about_turns(),
         }
@@ -263,7 +267,7 @@ class Scorer:
             signals["session"] = np.where(pieces.long, words, session)
         parts = {name: self._weighted(name, values) for name, values in signals.items()}
         others = np.where(ok, sum(parts.values()), np.float32(-np.inf))
-        parts["window"] = self._weighted("window", _window(view, near, pieces, others))
+        parts["window"] = self._weighted("window", _window(view, guessed, pieces, others))
         return self._hits(view, ok, parts, near, words, pieces.kind == NOTE)
 
     def _hits(
@@ -369,6 +373,15 @@ class Nearness:
         plain = np.stack([products(vectors, row) for row in asked], axis=1)
         rows, bare = cosines(plain, asked, centre, view.along(centre))
         return cls(rows, view.best_of(rows), view.best_of(bare), _unit(asked[0] - centre))
+
+    def guessed(self, view: DocumentsView, words: Floats) -> Nearness:
+        """
+        As this; a document that has no vector yet counts as near by its share of the question's
+        *words*. Else what was just stored, word for word, can stand behind all others.
+        """
+        if self.asked is None or view.embedded.all():
+            return self
+        return replace(self, best=np.where(view.embedded, self.best, np.float32(GUESSED) * words))
 
 
 def cosines(plain: Floats, asked: Floats, centre: Floats, along: Floats) -> tuple[Floats, Floats]:

@@ -173,6 +173,18 @@ def test_one_idf_counts_turns_and_facts_whatever_is_filtered():
 # ── Vectors ──────────────────────────────────────────────────────────────────────────
 
 
+def test_a_text_without_a_vector_yet_stands_before_near_texts_of_other_words():
+    """What is being embedded, maybe by another process, is found by its words meanwhile."""
+    notes = [("t1", "ana", f"the keel number {n} needs paint") for n in range(20)]
+    corpus = corpus_of([*notes, ("t1", "ana", QUERY)], with_vectors=False, gap=1e6)
+    for n in range(20):
+        aside = vector_of(n) - (vector_of(n) @ ASKED) * ASKED
+        row = (0.35 if n % 2 else -0.35) * ASKED + aside / np.linalg.norm(aside)
+        corpus.add_vectors({str(n): row / np.linalg.norm(row)})
+    found = asked(corpus.view(1, Breather()), QUERY).found
+    assert found[0].id == "20"
+
+
 def centred(vector: NDArray[np.float32], centre: NDArray[np.float32]) -> NDArray[np.float32]:
     shifted = vector - centre
     return np.asarray(shifted / np.linalg.norm(shifted))
