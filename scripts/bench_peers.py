@@ -25,21 +25,24 @@ from answers_kit import BadInput, Talk, measures, read_talks
 from bench_kit import Figure, Words, headline, keep, machine
 
 ROOT = Path(__file__).parents[1]
-DRIVERS = ROOT / "scripts" / "peers.py"
+DRIVERS = ROOT / "scripts" / "peer_phases.py"
 EMBEDDER = "wordllama>=0.4.0"
 NOT_OF_A_PEER = ("pip", "setuptools", "_distutils_hack", "distutils-precedence.pth")
 INSTALL_LIMIT_S, RUN_LIMIT_S = 1_800, 7_200
 
 
-_LANGGRAPH = ("langgraph", "langgraph-checkpoint-sqlite", "numpy")
+_SQLITE = "pysqlite3-binary; sys_platform == 'linux' and platform_machine == 'x86_64'"
+_LANGGRAPH = ("langgraph", "langgraph-checkpoint-sqlite", "numpy", _SQLITE)
 PEERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "mnemo": ("mnemo", (str(ROOT),)),
     "langgraph-sqlite": ("langgraph", _LANGGRAPH),
     "langgraph-memory": ("langgraph", _LANGGRAPH),
+    "langgraph-saver": ("langgraph", _LANGGRAPH),
     "openai-agents": ("openai-agents", ("openai-agents",)),
     "mem0": ("mem0", ("mem0ai",)),
     # Graphiti imports httpx, which what it requires does not always bring.
     "graphiti": ("graphiti", ("graphiti-core[kuzu]", "httpx")),
+    "chroma": ("chroma", ("chromadb",)),
 }
 """Name of a row → its environment, which rows may share, and what is installed there."""
 

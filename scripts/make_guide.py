@@ -229,6 +229,8 @@ COMMANDS = {"questions": "scripts/bench_questions FILE...", "peers": "scripts/be
 """Begin of a row's name → what measures it; others are rows of ``scripts/bench``."""
 SIMULATED = Path(__file__).with_name("simulation.json")
 """What ``scripts/simulate_scale --keep`` wrote."""
+TORTURED = Path(__file__).with_name("torture.json")
+"""What ``scripts/torture --write`` wrote."""
 ENGINES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 PLOTTED = {
     "open and first recall": "Opening and the first recall, seconds of processor time",
@@ -381,6 +383,21 @@ def _unit_costs(costs: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def torture() -> str:
+    """Render what ``scripts/torture --write`` kept: parts down, memories across."""
+    kept: dict[str, dict[str, Any]] = json.loads(TORTURED.read_text("utf-8"))
+    columns, told = dict[str, dict[str, str]](), list[str]()
+    for name, row in kept.items():
+        peer, setting = name.split(", ")
+        cells = columns.setdefault(peer, {})
+        for part, outcome in row["parts"].items():
+            known = cells.setdefault(part, outcome)
+            cells[part] = known if known == outcome else f"{known}<br>{setting}: {outcome}"
+        places = f"{row['day']} on {row['machine']}"
+        told.append(f"- {name} ({row['durability']}): {row['version']}; {places}.")
+    return "\n".join([*_grid("part", columns), "", *told])
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "calls": {"listed": partial(calls, listed=True), "others": partial(calls, listed=False)},
     "configuration": {"settings": configuration},
@@ -388,6 +405,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "errors": {"errors": errors},
     "figures": {"figures": figures},
     "scale": {"figures": scale, "plots": plots, "users": users},
+    "torture": {"outcomes": torture},
     "states": {"diagram": lambda: f"```mermaid\n{diagram()}\n```", "operations": operations},
 }
 """Page → name of a generated part → what makes it."""

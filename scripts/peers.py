@@ -1,5 +1,5 @@
 """
-One memory, driven through every phase: ``peers.py NAME WORK`` prints a row of ``bench_peers``.
+Memories behind one interface, for ``bench_peers`` and ``torture``: an adapter for each.
 
 It needs Python, NumPy, wordllama and the peer alone, because it runs in the peer's environment.
 """
@@ -7,10 +7,8 @@ It needs Python, NumPy, wordllama and the peer alone, because it runs in the pee
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -19,20 +17,22 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import version
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
-from time import perf_counter
 from typing import Any, NamedTuple
 
-BEAT_S, IN_FLIGHT, DIMENSIONS, TOP = 0.005, 64, 256, 10
+DIMENSIONS, TOP = 256, 10
 WEIGHTS = "weights/l2_supercat_256.safetensors"
 TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
 GROUP = "bench"
+EXTENSIONS = "enable_load_extension"
+# For the one peer that wants it, before anything imports the other one.
+_asked, _loads = sys.argv[1:2] == ["langgraph-sqlite"], hasattr(sqlite3.Connection, EXTENSIONS)
+if _asked and not _loads and find_spec("pysqlite3"):
+    sys.modules["sqlite3"] = import_module("pysqlite3")
 HOME = tempfile.TemporaryDirectory(prefix="mem0-")
-Told = dict[str, Any]
 
 
 @cache
@@ -79,6 +79,11 @@ async def _nothing() -> None:
     """Most can find at once what was added."""
 
 
+def is_given(call: object) -> bool:
+    """Whether the peer has this call."""
+    return call is not _cannot
+
+
 @dataclass
 class Peer:
     """
@@ -87,24 +92,30 @@ class Peer:
     Attributes:
         durability: What an acknowledged add survives, e.g. ``synchronous = FULL``.
         add: Stores a text under an id; returns when the memory says that it is stored.
-        count: How many texts are stored.
+        texts: Every text that is stored, as the memory's own calls list them.
         search: The ids of the first ten that are found, best first.
         settle: Returns when everything added can be found.
+        delete: Erases what was added under an id, as far as the memory's own calls can.
         add_turns: Stores the turns of a dialogue; else each is one text with time and speaker.
     """
 
     durability: str
     add: Callable[[str, str], Awaitable[Any]]
-    count: Callable[[], Awaitable[int]]
+    texts: Callable[[], Awaitable[list[str]]]
     search: Callable[[str], Awaitable[list[str]]] = _cannot
     settle: Callable[[], Awaitable[Any]] = _nothing
+    delete: Callable[[str], Awaitable[Any]] = _cannot
     add_turns: Callable[[Sequence[dict[str, str]]], Awaitable[Any]] | None = None
 
 
 class Kind(NamedTuple):
-    """How one is opened, what a program imports to use it, and whose versions are told."""
+    """
+    How one is opened in a folder, what a program imports to use it, and whose versions are told.
 
-    opened: Callable[[Path], AbstractAsyncContextManager[Peer]]
+    The second argument of *opened* asks for the most durable setting instead of the default.
+    """
+
+    opened: Callable[[Path, bool], AbstractAsyncContextManager[Peer]]
     module: str
     packages: Sequence[str]
 
@@ -113,7 +124,7 @@ PEERS: dict[str, Kind] = {}
 
 
 def peer(name: str, module: str, *packages: str) -> Callable[[Any], Any]:
-    """Enter what opens a memory with nothing in it."""
+    """Enter what opens a memory in a folder, made anew where there is none."""
 
     def enter(opened: Any) -> Any:
         PEERS[name] = Kind(asynccontextmanager(opened), module, packages)
@@ -123,17 +134,23 @@ def peer(name: str, module: str, *packages: str) -> Callable[[Any], Any]:
 
 
 @peer("mnemo", "mnemo.service", "mnemo-sessions")
-async def mnemo_repository(folder: Path) -> AsyncIterator[Peer]:
+async def mnemo_repository(folder: Path, durable: bool) -> AsyncIterator[Peer]:
     """``remember`` and ``recall`` of one repository; the turns of a dialogue are steps."""
     from mnemo import Config, Mnemo
+
+    ids = dict[str, str]()
+
+    async def add(id: str, text: str) -> None:
+        for message in (await repo.remember(text, key=id)).messages:
+            ids[id] = message.id
 
     async def search(query: str) -> list[str]:
         found = await repo.recall(query, k=TOP, reason=False)
         keys = (source.key for source in found.sources)
         return [key for key in keys if key is not None][:TOP]
 
-    async def count() -> int:
-        return int((await repo.statistics()).messages)
+    async def texts() -> list[str]:
+        return [message.text for message in await repo.conversation("default").history()]
 
     async def add_turns(turns: Sequence[dict[str, str]]) -> None:
         for number in dict.fromkeys(turn["session"] for turn in turns):
@@ -144,15 +161,16 @@ async def mnemo_repository(folder: Path) -> AsyncIterator[Peer]:
             await session.close_and_commit()
             await session.aclose()
 
-    config = Config(store={"synchronous": "full"})
+    config = Config(store={"synchronous": "full"} if durable else {})
     async with Mnemo(folder / "mnemo.db", config=config, embedder="static") as memory:
         repo = await memory.open_repo(GROUP)
         yield Peer(
-            "synchronous = FULL",
-            lambda id, text: repo.remember(text, key=id),
-            count,
+            f"synchronous = {config.store.synchronous.upper()}",
+            add,
+            texts,
             search,
             repo.settle,
+            lambda id: repo.forget(message_ids=[ids[id]]),
             add_turns,
         )
 
@@ -160,8 +178,9 @@ async def mnemo_repository(folder: Path) -> AsyncIterator[Peer]:
 def _langgraph(store: Any, durability: str, searches: bool) -> Peer:
     """One namespace of a store."""
 
-    async def count() -> int:
-        return len(await store.asearch((GROUP,), limit=1_000_000))
+    async def texts() -> list[str]:
+        found = await store.asearch((GROUP,), limit=1_000_000)
+        return [item.value["text"] for item in found]
 
     async def search(query: str) -> list[str]:
         return [item.key for item in await store.asearch((GROUP,), query=query, limit=TOP)]
@@ -169,60 +188,105 @@ def _langgraph(store: Any, durability: str, searches: bool) -> Peer:
     def add(id: str, text: str) -> Awaitable[Any]:
         return store.aput((GROUP,), id, {"text": text})  # type: ignore[no-any-return]
 
-    return Peer(durability, add, count, search if searches else _cannot)
+    return Peer(
+        durability,
+        add,
+        texts,
+        search if searches else _cannot,
+        delete=lambda id: store.adelete((GROUP,), id),
+    )
+
+
+async def _level(connection: Any, durable: bool) -> str:
+    """The level of a connection that is its user's to set; the most durable is EXTRA."""
+    if durable:
+        await connection.execute("PRAGMA synchronous = EXTRA")
+    async with connection.execute("PRAGMA synchronous") as cursor:
+        (level,) = await cursor.fetchone()
+    return f"synchronous = {SYNCHRONOUS[level]}"
 
 
 @peer("langgraph-sqlite", "langgraph.store.sqlite.aio", "langgraph", "langgraph-checkpoint-sqlite")
-async def langgraph_sqlite(folder: Path) -> AsyncIterator[Peer]:
+async def langgraph_sqlite(folder: Path, durable: bool) -> AsyncIterator[Peer]:
     """
     ``AsyncSqliteStore`` in a file, as its own ``from_conn_string`` opens it.
 
-    Its index is an extension of SQLite, which a Python may be built not to load: then the row has
-    adds without an index, and no searches.
+    Its index is an extension of SQLite, which a Python may be built not to load: then the SQLite
+    of ``pysqlite3`` stands in, if that is there; else the row has adds without an index, and no
+    searches.
     """
     from langgraph.store.sqlite.aio import AsyncSqliteStore
 
-    index = INDEX if hasattr(sqlite3.Connection, "enable_load_extension") else None
+    loads = hasattr(sys.modules["sqlite3"].Connection, EXTENSIONS)
     path = str(folder / "langgraph.db")
-    async with AsyncSqliteStore.from_conn_string(path, index=index) as store:
+    async with AsyncSqliteStore.from_conn_string(path, index=INDEX if loads else None) as store:
         await store.setup()
-        async with store.conn.execute("PRAGMA synchronous") as cursor:
-            (level,) = await cursor.fetchone()
-        without = "" if index else ", no vector index: this Python loads no SQLite extension"
-        yield _langgraph(store, f"synchronous = {SYNCHRONOUS[level]}{without}", index is not None)
+        without = "" if loads else ", no vector index: this Python loads no SQLite extension"
+        yield _langgraph(store, await _level(store.conn, durable) + without, loads)
 
 
 @peer("langgraph-memory", "langgraph.store.memory", "langgraph")
-async def langgraph_memory(folder: Path) -> AsyncIterator[Peer]:
+async def langgraph_memory(folder: Path, durable: bool) -> AsyncIterator[Peer]:
     """``InMemoryStore``, which ends with its process."""
     from langgraph.store.memory import InMemoryStore
 
     yield _langgraph(InMemoryStore(index=INDEX), "none: in memory", True)
 
 
+@peer("langgraph-saver", "langgraph.graph", "langgraph", "langgraph-checkpoint-sqlite")
+async def langgraph_saver(folder: Path, durable: bool) -> AsyncIterator[Peer]:
+    """``AsyncSqliteSaver`` below a graph of one node: each text is a message in its own thread."""
+    from langchain_core.messages import HumanMessage
+    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+    from langgraph.graph import START, MessagesState, StateGraph
+
+    async with AsyncSqliteSaver.from_conn_string(str(folder / "saver.db")) as saver:
+        await saver.setup()
+        graph = StateGraph(MessagesState).add_node("answer", lambda state: {})
+        built = graph.add_edge(START, "answer").compile(checkpointer=saver)
+        mode = "sync" if durable else "async"
+
+        async def add(id: str, text: str) -> None:
+            where = {"configurable": {"thread_id": id}}
+            message = HumanMessage(text, id=id)
+            await built.ainvoke({"messages": [message]}, where, durability=mode)
+
+        async def texts() -> list[str]:
+            newest = dict[str, list[Any]]()
+            async for one in saver.alist(None):
+                said = one.checkpoint["channel_values"].get("messages", [])
+                newest.setdefault(one.config["configurable"]["thread_id"], said)
+            return [message.content for said in newest.values() for message in said]
+
+        durability = f"durability = {mode}, {await _level(saver.conn, durable)}"
+        yield Peer(durability, add, texts, delete=saver.adelete_thread)
+
+
 @peer("openai-agents", "agents", "openai-agents")
-async def agents_session(folder: Path) -> AsyncIterator[Peer]:
-    """One ``SQLiteSession`` in a file, which cannot search."""
+async def agents_session(folder: Path, durable: bool) -> AsyncIterator[Peer]:
+    """One ``SQLiteSession`` in a file, which cannot search, and can delete its last item alone."""
     from agents import SQLiteSession
 
     session = SQLiteSession(GROUP, str(folder / "agents.db"))
 
-    async def count() -> int:
-        return len(await session.get_items())
+    async def texts() -> list[str]:
+        return [str(item["content"]) for item in await session.get_items()]
 
     yield Peer(
         "SQLite's default (synchronous = FULL), which it leaves as it is",
         lambda id, text: session.add_items([{"role": "user", "content": text}]),
-        count,
+        texts,
+        delete=lambda id: session.pop_item(),
     )
     session.close()
 
 
 @peer("mem0", "mem0", "mem0ai", "qdrant-client")
-async def mem0_memory(folder: Path) -> AsyncIterator[Peer]:
+async def mem0_memory(folder: Path, durable: bool) -> AsyncIterator[Peer]:
     """The memories of one user, with Qdrant embedded; ``infer=False`` asks no model."""
     # Read when mem0 is imported: its settings would be in the user's home, its statistics sent.
-    os.environ.update(MEM0_TELEMETRY="False", MEM0_DIR=HOME.name)
+    os.environ["MEM0_TELEMETRY"] = "False"
+    os.environ.setdefault("MEM0_DIR", HOME.name)
     from mem0 import AsyncMemory
     from mem0.embeddings.base import EmbeddingBase
     from mem0.utils.factory import EmbedderFactory
@@ -249,10 +313,15 @@ async def mem0_memory(folder: Path) -> AsyncIterator[Peer]:
             "history_db_path": str(folder / "history.db"),
         }
     )
-    whose = {"user_id": GROUP}
+    whose, ids = {"user_id": GROUP}, dict[str, str]()
 
-    async def count() -> int:
-        return len((await memory.get_all(filters=whose, top_k=1_000_000))["results"])
+    async def add(id: str, text: str) -> None:
+        told = await memory.add(text, user_id=GROUP, metadata={"key": id}, infer=False)
+        ids[id] = told["results"][0]["id"]
+
+    async def texts() -> list[str]:
+        found = await memory.get_all(filters=whose, top_k=1_000_000)
+        return [result["memory"] for result in found["results"]]
 
     async def search(query: str) -> list[str]:
         found = await memory.search(query, filters=whose, top_k=TOP, threshold=0.0)
@@ -260,15 +329,16 @@ async def mem0_memory(folder: Path) -> AsyncIterator[Peer]:
 
     yield Peer(
         "Qdrant embedded: SQLite's default, one commit for each",
-        lambda id, text: memory.add(text, user_id=GROUP, metadata={"key": id}, infer=False),
-        count,
+        add,
+        texts,
         search,
+        delete=lambda id: memory.delete(ids[id]),
     )
     memory.vector_store.client.close()
 
 
 @peer("graphiti", "graphiti_core", "graphiti-core", "kuzu")
-async def graphiti(folder: Path) -> AsyncIterator[Peer]:
+async def graphiti(folder: Path, durable: bool) -> AsyncIterator[Peer]:
     """With Kuzu: each text is the fact of an edge, saved as extraction would save it."""
     os.environ["GRAPHITI_TELEMETRY_ENABLED"] = "false"
     from graphiti_core import Graphiti
@@ -277,6 +347,7 @@ async def graphiti(folder: Path) -> AsyncIterator[Peer]:
     from graphiti_core.driver.kuzu_driver import KuzuDriver
     from graphiti_core.edges import EntityEdge
     from graphiti_core.embedder.client import EmbedderClient
+    from graphiti_core.errors import GroupsEdgesNotFoundError
     from graphiti_core.graph_queries import get_fulltext_indices
     from graphiti_core.llm_client.client import LLMClient
     from graphiti_core.llm_client.config import LLMConfig
@@ -302,8 +373,10 @@ async def graphiti(folder: Path) -> AsyncIterator[Peer]:
         rank = _cannot
 
     warnings.simplefilter("ignore", DeprecationWarning)
-    driver = KuzuDriver(db=str(folder / "graph.kuzu"))
-    for statement in get_fulltext_indices(GraphProvider.KUZU):
+    path = folder / "graph.kuzu"
+    new = not path.exists()
+    driver = KuzuDriver(db=str(path))
+    for statement in get_fulltext_indices(GraphProvider.KUZU) if new else ():
         await driver.execute_query(statement)
     graph = Graphiti(
         graph_driver=driver,
@@ -311,13 +384,14 @@ async def graphiti(folder: Path) -> AsyncIterator[Peer]:
         embedder=Embedder(),
         cross_encoder=StubReranker(),
     )
-    nodes = [EntityNode(name=name, group_id=GROUP) for name in ("user", "memory")]
-    for node in nodes:
+    nodes = [EntityNode(uuid=name, name=name, group_id=GROUP) for name in ("user", "memory")]
+    for node in nodes if new else ():
         await node.generate_name_embedding(graph.embedder)
         await node.save(driver)
 
     async def add(id: str, text: str) -> None:
         edge = EntityEdge(
+            uuid=id,
             name=id,
             fact=text,
             group_id=GROUP,
@@ -328,155 +402,54 @@ async def graphiti(folder: Path) -> AsyncIterator[Peer]:
         await edge.generate_embedding(graph.embedder)
         await edge.save(graph.driver)
 
-    async def count() -> int:
-        query = "MATCH (n:RelatesToNode_) RETURN count(*) AS stored"
-        rows, _, _ = await driver.execute_query(query)
-        return int(rows[0]["stored"])
+    async def texts() -> list[str]:
+        try:
+            return [edge.fact for edge in await EntityEdge.get_by_group_ids(driver, [GROUP])]
+        except GroupsEdgesNotFoundError:
+            return []
+
+    async def delete(id: str) -> None:
+        await (await EntityEdge.get_by_uuid(driver, id)).delete(driver)
 
     async def search(query: str) -> list[str]:
         found = await graph.search(query, group_ids=[GROUP], num_results=TOP)
         return [edge.name for edge in found]
 
-    yield Peer("Kuzu's write-ahead log, one commit for each", add, count, search)
+    yield Peer("Kuzu's write-ahead log, one commit for each", add, texts, search, delete=delete)
     driver.client.close()
+    driver.db.close()
 
 
-# ── Phases ───────────────────────────────────────────────────────────────────────────
+@peer("chroma", "chromadb", "chromadb")
+async def chroma(folder: Path, durable: bool) -> AsyncIterator[Peer]:
+    """``PersistentClient`` with one collection; it has vectors of its user, and no threads."""
+    import chromadb
+    from chromadb.config import Settings
 
+    def opened() -> tuple[Any, Any]:
+        client = chromadb.PersistentClient(folder / "chroma", Settings(anonymized_telemetry=False))
+        hnsw = {"space": "cosine", **({"batch_size": 2, "sync_threshold": 2} if durable else {})}
+        with_own_vectors = {"configuration": {"hnsw": hnsw}, "embedding_function": None}
+        return client, client.get_or_create_collection(GROUP, **with_own_vectors)
 
-async def _adds(peer: Peer, texts: Sequence[str], callers: int, told: Told) -> tuple[int, float]:
-    """
-    Add *texts* from so many callers; the first error is told.
+    async def add(id: str, text: str) -> None:
+        given = {"ids": [id], "documents": [text], "embeddings": embed([text])}
+        await asyncio.to_thread(collection.add, **given)
 
-    Returns:
-        How many the peer acknowledged, and the event loop's lag p99 in ms.
-    """
-    waiting, errors, late = iter(enumerate(texts)), list[Exception](), list[float]()
+    async def texts() -> list[str]:
+        return (await asyncio.to_thread(collection.get, include=["documents"]))["documents"]
 
-    async def caller() -> None:
-        for number, text in waiting:
-            try:
-                await peer.add(f"{callers}-{number}", text)
-            except Exception as error:
-                errors.append(error)
+    async def search(query: str) -> list[str]:
+        found = await asyncio.to_thread(collection.query, embed([query]), n_results=TOP)
+        return found["ids"][0]
 
-    async def beat() -> None:
-        while True:
-            asleep = perf_counter()
-            await asyncio.sleep(BEAT_S)
-            late.append(1_000 * (perf_counter() - asleep - BEAT_S))
-
-    beating = asyncio.create_task(beat())
-    await asyncio.gather(*(caller() for _ in range(callers)))
-    beating.cancel()
-    if errors:
-        told.setdefault("first error", " ".join(repr(errors[0]).split()))
-    return len(texts) - len(errors), percentile(late, 0.99)
-
-
-async def _timed_adds(peer: Peer, texts: Sequence[str], callers: int, told: Told) -> None:
-    await peer.settle()
-    began = perf_counter()
-    added, lag = await _adds(peer, texts, callers, told)
-    told[f"adds/s, {callers}"] = added / (perf_counter() - began)
-    await peer.settle()
-    if callers > 1:
-        told["findable/s"] = added / (perf_counter() - began)
-        told["lag p99 ms"] = lag
-
-
-async def _lost(peer: Peer, texts: Sequence[str], told: Told) -> None:
-    """How many of 64 adds at once are not stored afterwards, those with an error included."""
-    before = await peer.count()
-    await _adds(peer, texts[:IN_FLIGHT], IN_FLIGHT, told)
-    await peer.settle()
-    told["lost of 64"] = IN_FLIGHT - (await peer.count() - before)
-
-
-async def _searches(peer: Peer, size: int, work: Told, told: Told) -> None:
-    for number, text in enumerate(work["texts"][:size]):
-        await peer.add(f"{number}", text)
-    await peer.settle()
-    asked, times = work["questions"][str(size)], list[float]()
-    for query in [*asked[:3], *asked]:
-        began = perf_counter()
-        await peer.search(query)
-        times.append(1_000 * (perf_counter() - began))
-    told[f"search p50 ms, {size}"] = percentile(times[len(asked[:3]) :], 0.5)
-    told[f"search p95 ms, {size}"] = percentile(times[len(asked[:3]) :], 0.95)
-
-
-async def _ranked(peer: Peer, dialogue: dict[str, Any], told: Told) -> None:
-    for turn in dialogue["turns"] if peer.add_turns is None else ():
-        await peer.add(turn["id"], turn["document"])
-    if peer.add_turns is not None:
-        await peer.add_turns(dialogue["turns"])
-    await peer.settle()
-    ranked = [await peer.search(question) for question in dialogue["questions"]]
-    told["rankings"].append(ranked)
-
-
-async def driven(kind: Kind, work: dict[str, Any]) -> Told:
-    """Every phase, each on a new memory."""
-    told: Told = {}
-
-    async def with_new(phase: Callable[..., Awaitable[None]], *given: Any, first: int = 0) -> bool:
-        with tempfile.TemporaryDirectory() as folder:
-            async with kind.opened(Path(folder)) as peer:
-                told["durability"] = peer.durability
-                if first:
-                    await peer.add("first", "The first add opens files and loads the embedder.")
-                await phase(peer, *given, told)
-                return peer.search is not _cannot
-
-    for callers, count in zip((1, IN_FLIGHT), work["adds"], strict=True):
-        await with_new(_timed_adds, work["texts"][:count], callers, first=1)
-    searches = await with_new(_lost, work["texts"], first=1)
-    told["resident MB"] = _resident_mb()
-    if searches:
-        for size in work["sizes"]:
-            await with_new(_searches, size, work)
-        told["resident MB"] = _resident_mb()
-        told["rankings"] = []
-        for dialogue in work["dialogues"]:
-            await with_new(_ranked, dialogue)
-    return told
-
-
-def _import_s(module: str, times: int) -> float:
-    """Median seconds of importing *module* in a fresh process, less those of an empty one."""
-
-    def run(code: str) -> float:
-        began = perf_counter()
-        subprocess.run([sys.executable, "-c", code], check=True)
-        return perf_counter() - began
-
-    run(f"import {module}")
-    bare = median(run("pass") for _ in range(times))
-    return median(run(f"import {module}") for _ in range(times)) - bare
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value that *share* of *values* do not exceed (nearest rank); 0 of none."""
-    ordered = sorted(values) or [0.0]
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def _resident_mb() -> float:
-    status = Path("/proc/self/statm")
-    if not status.exists():
-        return 0.0
-    return int(status.read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def main(name: str, work: str) -> None:
-    """Print the row."""
-    kind, wanted = PEERS[name], json.loads(Path(work).read_text("utf-8"))
-    told = asyncio.run(driven(kind, wanted))
-    told["import s"] = _import_s(kind.module, wanted["imports"])
-    told["version"] = ", ".join(f"{name} {version(name)}" for name in kind.packages)
-    print(json.dumps(told))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    client, collection = await asyncio.to_thread(opened)
+    durability = "its write-ahead log in SQLite; vectors are written out every "
+    yield Peer(
+        durability + ("2 adds" if durable else "1,000 adds"),
+        add,
+        texts,
+        search,
+        delete=lambda id: asyncio.to_thread(collection.delete, [id]),
+    )
+    client.close()
