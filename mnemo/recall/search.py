@@ -216,7 +216,7 @@ def evidence(
             continue
         size = math.log10(living[kind])
         found = {"size": size, "words": float(hits.words[ok].max())}
-        if hits.near.any():
+        if hits.cosines.any():
             best = np.sort(hits.near[ok])[::-1][:_TENTH]
             found |= {"cosine": float(best[0]), "margin": float(best[0] - best[-1])}
         return found

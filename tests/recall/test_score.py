@@ -20,7 +20,7 @@ from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document, step_sides
 from mnemo.index.pieces import CHAT, DOCUMENT, NOTE
 from mnemo.recall.request import RecallRequest, RecallRun
-from mnemo.recall.score import WEIGHTS, ask
+from mnemo.recall.score import EXPECTED, WEIGHTS, ask
 from mnemo.recall.search import HopZero, hop_zero
 from mnemo.runtime.clock import Breather
 from mnemo.values.filters import Filters
@@ -215,11 +215,30 @@ def test_the_window_has_half_of_each_neighbour():
     assert part(view_of(CHATS), QUERY, "window") == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_store_without_vectors_is_scored_by_words():
-    """Cosine and window add nothing."""
-    view = view_of(CHATS, with_vectors=False)
-    assert part(view, QUERY, "cosine") == part(view, QUERY, "window") == [0.0] * 6
-    assert max(part(view, QUERY, "words")) > 0
+@pytest.mark.parametrize("known", [(), (1, 2, 4)])
+def test_a_text_without_a_vector_is_as_near_as_its_words_let_expect(known):
+    """Whether others have one or not; its window of neighbours is not known either."""
+    corpus = corpus_of(CHATS, with_vectors=False)
+    corpus.add_vectors({str(number): vector_of(number) for number in known})
+    view = corpus.view(1, Breather())
+    words = np.array(part(view, QUERY, "words")) / WEIGHTS["words"][CHAT]
+    left = [number for number in range(len(CHATS)) if number not in known]
+    assert words[left].max() > 0
+    for signal in ("cosine", "window"):
+        expected = WEIGHTS[signal][CHAT] * EXPECTED * words[left]
+        assert np.array(part(view, QUERY, signal))[left] == pytest.approx(expected, abs=1e-5)
+
+
+def test_what_is_expected_of_a_fact_raises_no_step():
+    """The step's own cosine says more than the words of a fact that has no vector yet."""
+    corpus = corpus_of([("t", "ana", "the red boat"), *CHATS], with_vectors=False)
+    corpus.add_vectors({"0": -ASKED})
+    corpus.put(node_document(Semantic("the red boat", id="f"), {"steps": ["0"]}), Breather())
+    zero = asked(corpus.view(1, Breather()), QUERY)
+    fact, step = zero.hits["semantic"], zero.hits["episodic"]
+    assert fact.near[0] == pytest.approx(EXPECTED * float(fact.words[0]))
+    assert step.near[0] < 0 < fact.near[0]
+    assert "restated" not in step.parts_of("0")
 
 
 @pytest.mark.parametrize(("speakers", "best"), [("ab", False), ("a", False), ("", True)])
