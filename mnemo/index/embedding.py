@@ -68,6 +68,8 @@ FIRST_S = 0.3
 """Seconds of embedding before the first answer, beside loading: thirty short messages (S)."""
 HUNG_S = 0.25
 """Seconds after which a recall leaves an embedder that does not answer to the background."""
+LEAST = 2
+"""Texts that a recall embeds although they take longer than it allows: the newest, the best."""
 BATCH = 256
 """Texts per call of the embedder, at most."""
 OVERHEAD_CHARACTERS = 40
@@ -112,6 +114,11 @@ class Pace:
             return list(keys[:unknown]) if seconds > 0 else []
         sizes = accumulate(len(texts[key]) + OVERHEAD_CHARACTERS for key in keys)
         return [k for k, size in zip(keys, sizes, strict=True) if size * self._seconds <= seconds]
+
+    def is_soon(self, keys: Sequence[str], texts: Mapping[str, str]) -> bool:
+        """Whether a recall waits for a call with *keys*: it would take no less time itself."""
+        few = len(keys) <= LEAST and len(self.fitting(keys, texts, HUNG_S, LEAST)) == len(keys)
+        return few or not self.is_loaded
 
     @contextmanager
     def noted(self, texts: Collection[str]) -> Iterator[None]:
@@ -403,14 +410,15 @@ class Embedding(ABC):
             portion = self._pace.fitting(some, texts, seconds, UNKNOWN_PORTION) or left[:1]
             left = left[len(portion) :]
             async with self._traffic.beside():
-                self._in_hand = anyio.Event()
+                done = anyio.Event()
+                self._in_hand = done if self._pace.is_soon(portion, texts) else None
                 try:
                     rows = await self._embedded(portion, texts, recent)
                     await self._save(rows, debts, as_of)
                     if self.is_held:
                         await self._follow()
                 finally:
-                    self._in_hand.set()
+                    done.set()
                     self._in_hand = None
             if not goes_on():
                 return False
@@ -452,12 +460,15 @@ class Embedding(ABC):
     # ── Before an answer ─────────────────────────────────────────────────────────────
 
     async def _pay_for(self, query: str) -> None:
-        """Embed what may answer *query*, for ``owed_s``; for ``FIRST_S`` beside loading a model."""
+        """
+        Embed what may answer *query*, for ``owed_s``, for ``FIRST_S`` beside loading a model; the
+        ``LEAST`` first ones for ``HUNG_S``, so that they are found however busy the machine is.
+        """
         cold = not self._pace.is_loaded
         allowed = max(FIRST_S, self.owed_s) if cold and self.owed_s else self.owed_s
-        deadline = elapsed() + allowed
+        deadline, patience = (elapsed() + s for s in (allowed, HUNG_S if self.owed_s else 0))
         if self._in_hand is not None:
-            with anyio.move_on_after(LOADING_S if cold else self.owed_s):
+            with anyio.move_on_after(LOADING_S if cold else patience - elapsed()):
                 await self._in_hand.wait()
             deadline = elapsed() + allowed if cold else deadline
         async with self._lock:
@@ -467,8 +478,12 @@ class Embedding(ABC):
         while some_debts := dict(islice(waiting, LOOKED_AT)):
             texts = await self._texts_of(some_debts)
             left = list(texts)
-            while some := self._pace.fitting(left, texts, deadline - elapsed(), 1):
-                loading = not self._pace.is_loaded
+            while left:
+                first, loading = left[: max(0, LEAST - len(rows))], not self._pace.is_loaded
+                some = self._pace.fitting(left, texts, deadline - elapsed(), 1)
+                some = some or self._pace.fitting(first, texts, patience - elapsed(), 1)
+                if not some:
+                    break
                 rows |= await self._embedded(some, texts, self._held.recent)
                 deadline = elapsed() + allowed if loading else deadline
                 left = left[len(some) :]
@@ -480,7 +495,7 @@ class Embedding(ABC):
     def _wanted(self, query: str) -> dict[str, Debt]:
         """Debts in the order in which they are worth paying: the newest and the best by turns."""
         newest = self._corpus.owed.newest(MOST_WANTED)
-        if len(newest) == len(self._corpus.owed) <= LOOKED_AT:
+        if len(self._corpus.owed) <= LEAST:
             return newest
         best = self._corpus.owed.among(_sharing_words(self._view, index_terms(query), MOST_SHARING))
         pairs = zip_longest(newest.items(), best.items())
@@ -524,9 +539,8 @@ def _sharing_words(view: CorpusView, terms: Iterable[str], most: int) -> list[st
             if (read := part.postings.read(term, part.count)) is not None:
                 scores[read[0]] += idf(part.count, len(read[0]))
         scores[part.vector_documents] = 0
-        for at in np.argsort(-scores, kind="stable")[:most].tolist():
-            if scores[at] <= 0:
-                break
+        sharing = np.flatnonzero(scores)
+        for at in sharing[np.argsort(-scores[sharing], kind="stable")[:most]].tolist():
             found.append((float(scores[at]), part.key(at)))
     return [key for _, key in sorted(found, key=lambda one: -one[0])[:most]]
 

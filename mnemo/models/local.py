@@ -44,6 +44,9 @@ from mnemo.values.vectors import passages
 MAX_CHARACTERS = 4_096
 """Characters of a text that are read; bounds the tokenizer's work on one text."""
 
+FEW = 4
+"""Texts, at most, that are embedded beside a batch of more: a recall may wait for them."""
+
 _LOADING = threading.Lock()
 
 
@@ -61,8 +64,8 @@ class LocalEmbedder:
     install: ClassVar[str]
 
     def __init__(self) -> None:
-        # Apart, so that a question never waits for a batch of documents.
-        self._threads = {"document": Threads(spare_cores()), "query": Threads(2)}
+        # Apart, so that a question, and what it is to find, never wait for a batch of documents.
+        self._threads = {"document": Threads(spare_cores()), "few": Threads(1), "query": Threads(2)}
 
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
@@ -77,7 +80,8 @@ class LocalEmbedder:
         """
         if not texts:
             return np.empty((0, self.space.dimensions), np.float32)
-        return await self._threads[kind].run(self._embed, tuple(texts))
+        few = kind == "document" and len(texts) <= FEW
+        return await self._threads["few" if few else kind].run(self._embed, tuple(texts))
 
     def _embed(self, texts: tuple[str, ...]) -> NDArray[np.float32]:
         try:
@@ -344,7 +348,7 @@ class WordLlamaEmbedder(LocalEmbedder):
 
     def __init__(self) -> None:
         # Two, so that a question never waits for a batch of documents.
-        self._threads = dict.fromkeys(("document", "query"), Threads(2))
+        self._threads = dict.fromkeys(("document", "few", "query"), Threads(2))
 
     @staticmethod
     @cache

@@ -787,6 +787,70 @@ async def test_a_slow_embedder_is_not_waited_for_twice(monkeypatch):
     assert (await index.corpus(embedded=True)).owed == 0
 
 
+async def test_however_slow_the_newest_and_the_best_get_their_vectors(monkeypatch):
+    """On a machine so busy that no text fits; but not where a question would wait for long."""
+    embedder = Counting(monkeypatch, ms=100)
+    feed = Feed()
+    feed.said = [same_length(n) for n in range(5)]
+    index = index_of(feed, embedder)
+    await index.embed_waiting()  # loads
+    feed.said += [same_length(n) for n in range(5, 10)]
+    await index.embed_waiting()  # its pace is known
+    feed.said += [same_length(n) if n != 13 else step(n, "a new linker") for n in range(10, 20)]
+    embedder.calls = []
+    view = await index.corpus(embedded=True, query="What happened to the linker?")
+    newest, best = embedder.texts
+    assert ("0019" in newest, "linker" in best, view.owed) == (True, True, 8)
+    embedder.ms = 300
+    await index.corpus(embedded=True)
+    owed = (await index.corpus(embedded=True)).owed
+    assert (await index.corpus(embedded=True)).owed == owed
+
+
+class Held(Counting):
+    """Answers no call of *held* texts until it is let go."""
+
+    held = 0
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> NDArray[np.float32]:
+        """Wait, and embed."""
+        if len(texts) == self.held:
+            self.asked.set()
+            await self.let_go.wait()
+        return await super().embed(texts, kind=kind)
+
+
+@pytest.mark.parametrize(("more", "calls"), [(1, [1]), (20, [2, 20])])
+async def test_an_answer_waits_for_the_one_new_text_and_not_for_a_batch(monkeypatch, more, calls):
+    """What is being embedded is not embedded twice; beside a batch the newest texts are."""
+    embedder = Held(monkeypatch, ms=12)
+    feed = Feed()
+    feed.said = [same_length(n) for n in range(5)]
+    index = index_of(feed, embedder)
+    await index.embed_waiting()  # loads
+    feed.said += [same_length(n) for n in range(5, 10)]
+    await index.embed_waiting()  # its pace is known
+    feed.said += [same_length(10 + n) for n in range(more)]
+    embedder.held, embedder.calls = more, []
+    embedder.asked, embedder.let_go = anyio.Event(), anyio.Event()
+    views = []
+
+    async def answer() -> None:
+        views.append(await index.corpus(embedded=True))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(index.embed_waiting)
+        await embedder.asked.wait()
+        group.start_soon(answer)
+        await anyio.wait_all_tasks_blocked()
+        assert bool(views) == (more > 1)
+        embedder.let_go.set()
+    assert [len(call) for call in embedder.calls] == calls
+    assert views[0].owed == (18 if more > 1 else 0)
+
+
 async def test_equal_texts_are_embedded_once(monkeypatch):
     """Within a batch, and when they are said again; after a removal nothing is remembered."""
     embedder = Counting(monkeypatch)

@@ -18,6 +18,7 @@ ALSO_ON_POSTGRES = {
     "test_everyday",
     "test_export_and_import",
     "test_filtered_recall",
+    "test_found_at_once",
     "test_large_texts",
     "test_messages_in_recall",
     "test_new_user",

@@ -1,0 +1,104 @@
+"""What was remembered a moment ago is found at once, whatever the embedder is doing meanwhile."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal
+
+import anyio
+import pytest
+from numpy.typing import NDArray
+
+from mnemo import Config, Message, Mnemo, Repository
+from mnemo.errors import ModelTimeout
+from mnemo.index import embedding
+from mnemo.models.local import MiniLMEmbedder
+
+pytestmark = pytest.mark.slow
+STORED, ROUNDS = 50, 12
+
+
+class Unwell(MiniLMEmbedder):
+    """The default embedder, which stops making vectors of texts; questions get theirs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.how: Literal["well", "failing", "hanging"] = "well"
+        self.mended = anyio.Event()
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> NDArray:
+        """Embed *texts*, or do not."""
+        if kind == "document" and self.how == "failing":
+            raise ModelTimeout("the embedder is down")
+        if kind == "document" and self.how == "hanging":
+            await self.mended.wait()
+        return await super().embed(texts, kind=kind)
+
+
+@pytest.fixture
+def embedder() -> Unwell:
+    """Well at first."""
+    return Unwell()
+
+
+@pytest.fixture
+async def repo(tmp_path, embedder) -> AsyncIterator[Repository]:
+    """Parcels, all of which have their vectors."""
+    config = Config(recall={"record_access": False})
+    async with Mnemo(tmp_path / "a.db", embedder=embedder, config=config) as memory:
+        repo = await memory.open_repo("r")
+        texts = (f"Parcel old{number:04} lies in bay {number % 9}." for number in range(STORED))
+        await repo.remember([Message("user", text) for text in texts])
+        with anyio.fail_after(120):
+            while (await repo.recall("Where is old0007?")).trace.owed:
+                await anyio.lowlevel.checkpoint()
+        yield repo
+        embedder.mended.set()
+
+
+async def missed(repo: Repository) -> list[tuple[str, bool, bool]]:
+    """What is not found by a word that it alone has, while writes go on; by recall, by search."""
+    found = []
+    for number in range(ROUNDS):
+        name = f"zeb{number:06}"
+        await repo.remember(f"Parcel {name} lies in bay {number % 9}.")
+        recalled = await repo.recall(f"Where is {name}?")
+        texts = [candidate.node.text for candidate in recalled.candidates]
+        hits = await repo.search(name)
+        is_first = bool(texts) and name in texts[0]
+        found.append((name, is_first, any(name in hit.snippet for hit in hits)))
+    return [one for one in found if not all(one)]
+
+
+async def test_while_writes_go_on_a_new_text_is_found_by_its_own_word(repo):
+    """By recall as by search, and first."""
+    assert await missed(repo) == []
+
+
+@pytest.mark.parametrize("how", ["failing", "hanging"])
+async def test_without_a_vector_a_new_text_is_found_by_its_own_word(repo, embedder, how):
+    """A cosine that is not known yet is as good as the words let expect; nobody waits long."""
+    embedder.how = how
+    with anyio.fail_after(60):
+        assert await missed(repo) == []
+    last = await repo.recall("Where is zeb000000?")
+    assert last.trace.owed == ROUNDS
+    assert last.trace.degraded == ()
+
+
+async def test_a_new_text_is_found_in_other_words(repo, monkeypatch):
+    """A recall gives the newest texts their vectors before it answers, on a busy machine too."""
+    monkeypatch.setattr(embedding, "HUNG_S", 30.0)
+    told = {
+        "What is the name of my niece?": "My sister had a baby girl, we call her Juno.",
+        "Where does he work?": "Tom got a job at the hospital in Leeds.",
+        "Can I have a cheesecake?": "The doctor told me to stay away from milk products.",
+        "Which vehicle do I drive?": "We bought a used Volvo on Saturday.",
+        "When is the wedding?": "Ana and Bo will marry on the third of June.",
+        "What animal lives with us?": "The kids wanted a hamster so much that we gave in.",
+    }
+    for number, (question, text) in enumerate(told.items()):
+        await repo.remember(f"Parcel zeb{number:06} lies in bay {number}.")
+        await repo.remember(text)
+        found = await repo.recall(question)
+        assert found.candidates[0].node.text == text
