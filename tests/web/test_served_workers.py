@@ -218,6 +218,12 @@ async def in_search(repo, name, text):
     return name in {hit.snippet.split()[1].strip("[]*") for hit in await repo.search(name)}
 
 
+async def in_recall(repo, name, text):
+    """Whether it is an answer to a question that has this word."""
+    found = await repo.recall(f"Where is {name}?")
+    return text in {candidate.node.text for candidate in found.candidates}
+
+
 class Load:
     """Clients that write, and at once read what was acknowledged through another connection."""
 
@@ -246,7 +252,7 @@ class Load:
             writer, other = self.memories[own], self.chance.choice(self.memories)
             await persistent(partial(writer.repo(repo_id).remember, text, key=name))
             self.acknowledged[repo_id].add(text)
-            seen = self.chance.choice((in_history, in_search))
+            seen = self.chance.choice((in_history, in_search, in_recall))
             if not await persistent(partial(seen, other.repo(repo_id), name, text)):
                 self.stale.append(f"{seen.__name__}: {repo_id} {name}")
 
