@@ -221,7 +221,7 @@ class RecallConfig(Settings):
     timeout_s: Seconds = 60.0
     """Seconds per question to a model, retries and correction included; then without it (S)."""
     embed_owed_ms: Annotated[int, Field(ge=0)] = 30
-    """Milliseconds in which a recall embeds texts without a vector, of two up to 250; 0: none (S)."""
+    """Milliseconds in which a recall embeds texts without a vector, two up to 250; 0: none (S)."""
     record_access: bool = True
     """Count the access of every returned candidate."""
     keep_last: Annotated[int, Field(ge=0, le=1_000)] = 0
