@@ -13,9 +13,11 @@ from time import perf_counter
 
 ROOT = Path(__file__).parents[1]
 IMPORTED = {
+    "agent-framework": "mnemo.adapters.agent_framework",
     "agents": "mnemo.adapters.openai_agents",
     "anthropic": "mnemo.adapters.anthropic",
     "langgraph": "mnemo.adapters.langgraph",
+    "llama-index": "mnemo.adapters.llama_index",
     "mcp": "mnemo.mcp",
     "pydantic-ai": "mnemo.adapters.pydantic_ai",
     "postgres": "mnemo.store.postgres.engine",
@@ -47,7 +49,7 @@ class Case:
 
 CASES = (
     Case("3.11", ("cli", "fast", "otel", "postgres"), lowest=True),
-    Case("3.11", ("agents", "anthropic", "cli"), lowest=True),
+    Case("3.11", ("agent-framework", "agents", "anthropic", "cli", "llama-index"), lowest=True),
     Case("3.11", ("langgraph", "mcp", "pydantic-ai", "serve"), lowest=True),
     Case("3.12", ("mcp",)),  # as `uvx` installs mnemo-mcp
     Case("3.12", ("cli", "mcp", "postgres", "serve")),

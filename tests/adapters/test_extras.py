@@ -18,6 +18,8 @@ from mnemo.runtime.extras import needed
         ("langgraph", "langgraph", "langgraph"),
         ("agents", "openai_agents", "agents"),
         ("anthropic", "anthropic", "anthropic"),
+        ("agent_framework", "agent_framework", "agent-framework"),
+        ("llama_index", "llama_index", "llama-index"),
         ("pydantic_ai", "pydantic_ai", "pydantic-ai"),
     ],
 )
