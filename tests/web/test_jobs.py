@@ -1,6 +1,8 @@
 """Upkeep over HTTP: at once where it is quick, else as a job that all processes of a store know."""
 
 import json
+import math
+import signal
 from datetime import timedelta
 
 import anyio
@@ -10,6 +12,8 @@ import pytest
 from helpers import lines_of
 from inspector_kit import LIMIT_S
 from postgres_server import ON_POSTGRES
+from scripted_faults import Delay
+from scripted_server import ScriptedServer
 
 from mnemo import MaintenanceReport, Mnemo, ModelUnavailable, NotFound
 from mnemo.client import RemoteMnemo
@@ -283,6 +287,32 @@ def store(request, tmp_path):
     if request.param == "postgres":
         return request.getfixturevalue("postgres_url")
     return str(tmp_path / "memory.db")
+
+
+@pytest.mark.slow
+async def test_processes_share_jobs_and_survive_each_other(store, serve, tmp_path):
+    """One sees what the other runs, can cancel it, and tells it failed when the other is killed."""
+    with ScriptedServer(dimensions=32) as models:
+        options = ("--store", store, "--embedder", f"{models.url}/v1?model=e&dimensions=32")
+        first, second = serve(*options), serve(*options)
+        async with RemoteMnemo(first.url, first.token) as memory, second.client() as other:
+            await memory.import_repo("old", await archive(100))
+            models.fail(Delay(), purpose="embed", times=math.inf, after=1)
+            async with first.client() as here:
+                path = await moved(here)
+                found = (await other.get(path)).json()
+                assert (found["state"], found["done"], found["total"]) == ("running", 64, 100)
+                assert (await other.post(f"{path}/cancel")).is_success
+                assert (await ended(other, path))["state"] == "cancelled"
+                path = await moved(here)
+                assert first.stop(signal.SIGKILL) == -signal.SIGKILL
+            found = await ended(other, path)
+            assert (found["state"], found["problem"]["reason"]) == ("failed", "interrupted")
+            _, events = await events_of(other, path)
+            assert [name for name, _, _ in events] == ["ended"]
+            models.heal()
+        async with RemoteMnemo(second.url, second.token) as memory:
+            assert (await memory.reembed("old")).embedded == 36
 
 
 @pytest.mark.slow
