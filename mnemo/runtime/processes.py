@@ -97,7 +97,9 @@ class _Workers:
             if self._running[number] is None and self._due[number] <= elapsed():
                 self._begin(number)
         missing = [at for one, at in zip(self._running, self._due, strict=True) if one is None]
-        self._heard(self._sentinels(), max(0.0, min(missing) - elapsed()) if missing else None)
+        # Also of those that have ended since: asked for its exit code, one is forgotten here.
+        begun = [one.sentinel for one in self._running if one is not None]
+        self._heard(begun, max(0.0, min(missing) - elapsed()) if missing else None)
 
     def stop(self) -> None:
         """End all, within ``STOP_S``."""

@@ -27,9 +27,28 @@ def work(number, ready):
     while True:
         time.sleep(60)
 
+class Killing:
+    # The same work; the first worker dies while the second is begun.
+
+    times = 0
+
+    def __call__(self, number, ready):
+        if number == 0 and not os.path.exists("first"):
+            with open("first", "w") as file:
+                file.write(str(os.getpid()))
+        return work(number, ready)
+
+    def __getstate__(self):
+        Killing.times += 1
+        if Killing.times == 2:
+            pid = int(open("first").read())
+            os.kill(pid, signal.SIGKILL)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return {}
+
 if __name__ == "__main__":
     try:
-        sys.exit(supervise(work, 2))
+        sys.exit(supervise(Killing() if "killing" in sys.argv else work, 2))
     except KeyboardInterrupt:
         print("interrupted")
 """
@@ -46,6 +65,7 @@ def begin(tmp_path) -> Iterator[Begin]:
         path.write_text(PROGRAM)
         program = subprocess.Popen(
             [sys.executable, path, *arguments],
+            cwd=tmp_path,
             env=child_environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -94,6 +114,17 @@ def test_a_worker_that_is_killed_is_replaced_under_its_number(begin):
     assert "Traceback" not in complaints
     assert not is_alive(first[1])
     assert not is_alive(pid)
+
+
+def test_a_worker_that_dies_while_another_is_begun_is_replaced(begin):
+    """Its end came after it was looked for, and before it was waited for."""
+    program = begin("killing")
+    begun = [worker(program) for _ in range(3)]
+    assert sorted(number for number, _ in begun) == [0, 0, 1]
+    program.terminate()
+    _, complaints = program.communicate(timeout=LIMIT_S)
+    assert program.returncode == 0
+    assert "Traceback" not in complaints
 
 
 def test_an_interrupt_of_the_terminal_is_for_the_first_process_alone(begin):
