@@ -196,7 +196,9 @@ async def test_what_a_killed_worker_had_open_or_was_to_extract_goes_on(tmp_path)
 # ── Under load, with one of them killed ──────────────────────────────────────────────
 
 
-REPOS, EACH, SECONDS, CLIENTS = 200, 50, 60.0, 16
+EACH, CLIENTS = 50, 16
+LOADS = [("sqlite", 200, 60.0), pytest.param("postgres", 10, 10.0, marks=ON_POSTGRES.marks)]
+"""Store, repositories, and seconds of load."""
 
 
 async def persistent(call):
@@ -227,9 +229,9 @@ async def in_recall(repo, name, text):
 class Load:
     """Clients that write, and at once read what was acknowledged through another connection."""
 
-    def __init__(self, memories: list[RemoteMnemo]) -> None:
-        self.memories, self.chance = memories, random.Random(7)
-        self.acknowledged: dict[str, set[str]] = {f"repo-{n}": set() for n in range(REPOS)}
+    def __init__(self, memories: list[RemoteMnemo], repos: int) -> None:
+        self.memories, self.chance, self.repos = memories, random.Random(7), repos
+        self.acknowledged: dict[str, set[str]] = {f"repo-{n}": set() for n in range(repos)}
         self.stale: list[str] = []
         self.count = 0
         self.end = math.inf
@@ -247,7 +249,7 @@ class Load:
         """Write and read until the end."""
         while monotonic() < self.end:
             self.count += 1
-            name, repo_id = f"zeb{self.count:06d}", f"repo-{self.chance.randrange(REPOS)}"
+            name, repo_id = f"zeb{self.count:06d}", f"repo-{self.chance.randrange(self.repos)}"
             text = f"Parcel {name} lies in bay {self.count % 9}."
             writer, other = self.memories[own], self.chance.choice(self.memories)
             await persistent(partial(writer.repo(repo_id).remember, text, key=name))
@@ -257,9 +259,9 @@ class Load:
                 self.stale.append(f"{seen.__name__}: {repo_id} {name}")
 
 
-@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
-async def test_nothing_is_lost_or_stale_when_workers_are_killed(store, tmp_path):
-    """200 repositories of 50 messages, 60 s of writes and reads; each worker is killed once."""
+@pytest.mark.parametrize(("store", "repos", "seconds"), LOADS, indirect=["store"])
+async def test_nothing_is_lost_or_stale_when_workers_are_killed(store, repos, seconds, tmp_path):
+    """Repositories of 50 messages, writes and reads; each worker is killed once."""
     secret = new_token()
     entry = token_of(secret, "all")
     (tmp_path / "tokens.toml").write_text(
@@ -271,17 +273,17 @@ async def test_nothing_is_lost_or_stale_when_workers_are_killed(store, tmp_path)
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         opened = (RemoteMnemo(url, secret, timeout_s=START_S) for _ in range(CLIENTS))
-        load = Load([await stack.enter_async_context(one) for one in opened])
+        load = Load([await stack.enter_async_context(one) for one in opened], repos)
         client = await stack.enter_async_context(client_of(f"{url}/#token={secret}"))
         await all_answer(client)
-        for number in range(REPOS):
+        for number in range(repos):
             await load.fill(number)
-        load.end = monotonic() + SECONDS
+        load.end = monotonic() + seconds
         async with anyio.create_task_group() as group:
             for number in range(CLIENTS):
                 group.start_soon(load.run, number)
             for turn in (1, 0):
-                await anyio.sleep(SECONDS / 4)
+                await anyio.sleep(seconds / 4)
                 before = workers_of(process.pid)
                 os.kill(before[turn], signal.SIGKILL)
                 await gone([before[turn]])
