@@ -8,6 +8,8 @@ export type Name = keyof operations;
 export type Schemas = components["schemas"];
 /** A message of a stream, told apart by its `event`. */
 export type StreamMessage = Schemas["StreamMessage"];
+/** How far a job is: `progress`, and in the end `ended`. */
+export type JobMessage = operations["job.events"]["responses"][200]["content"]["text/event-stream"];
 /** Every reason of a refusal. */
 export type Reason = { [K in keyof Schemas]: K extends `${string}.Problem` ? Schemas[K] : never }[keyof Schemas]["reason"];
 
@@ -113,9 +115,13 @@ export class Service {
     }
   }
 
-  /** The messages of a stream, which is resumed behind the last one whenever it breaks off. */
-  async *stream(query: { repo?: string; after?: string }, { signal }: Options = {}): AsyncGenerator<StreamMessage, void, undefined> {
-    let cursor: string | undefined = query.after;
+  /** The messages of a stream, which is resumed behind the last one whenever it breaks off, until nothing more comes. */
+  async *stream<M extends { data: unknown } = StreamMessage>(
+    given: { path?: string; repo?: string; after?: string },
+    { signal }: Options = {},
+  ): AsyncGenerator<M, void, undefined> {
+    const { path = "/v1/events", repo } = given;
+    let cursor: string | undefined = given.after;
     for (let tried = 1; ; tried++) {
       signal?.throwIfAborted();
       const link = new AbortController();
@@ -123,16 +129,16 @@ export class Service {
       try {
         const headers: Record<string, string> = cursor === undefined ? {} : { "last-event-id": cursor };
         const both = signal ? AbortSignal.any([signal, link.signal]) : link.signal;
-        const { repo } = query;
-        const answer = await this.#request("/v1/events", { repo }, { headers, signal: both });
+        const answer = await this.#request(path, { repo }, { headers, signal: both });
         if (!answer.ok) throw await problemOf(answer);
+        if (answer.status === 204) return;
         for await (const part of partsOf(answer)) {
           clearTimeout(timer);
           timer = setTimeout(() => link.abort(), SILENT_S * 1000);
-          const message = part && parsed(part);
+          const message = part && parsed<M>(part);
           if (!message) continue;
           tried = 0;
-          if ("id" in message) cursor = message.id;
+          if ("id" in message) cursor = String(message.id);
           yield message;
         }
       } catch (error) {
@@ -209,11 +215,11 @@ async function* partsOf(answer: Response): AsyncGenerator<string> {
   }
 }
 
-function parsed(part: string): StreamMessage | undefined {
+function parsed<M>(part: string): M | undefined {
   const fields: Record<string, string> = {};
   for (const line of part.split("\n")) {
     const colon = line.indexOf(": ");
     if (colon > 0) fields[line.slice(0, colon)] = line.slice(colon + 2);
   }
-  return fields["data"] === undefined ? undefined : { ...fields, data: JSON.parse(fields["data"]) } as StreamMessage;
+  return fields["data"] === undefined ? undefined : { ...fields, data: JSON.parse(fields["data"]) } as M;
 }

@@ -10,7 +10,14 @@ from pathlib import Path
 import anyio
 import pytest
 from cut_proxy import CutProxy
+from helpers import lines_of
 from inspector_kit import LIMIT_S
+from scripted_faults import Delay
+from scripted_server import ScriptedServer
+
+from mnemo import Mnemo
+from mnemo.client import RemoteMnemo
+from mnemo.testing import HashingEmbedder
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "make_client.py"
@@ -108,6 +115,18 @@ async def test_a_program_calls_what_a_service_offers(compiled, serve):
         "deleted": [2, 2],
         "left": ["copy"],
     }
+
+
+async def test_a_job_is_followed_to_its_end(compiled, serve):
+    """The stream ends with it, and is not opened for ever."""
+    with ScriptedServer(dimensions=32) as models:
+        models.fail(Delay(seconds=1.5), purpose="embed")
+        server = serve("--embedder", f"{models.url}/v1?model=e&dimensions=32")
+        async with Mnemo("memory:", embedder=HashingEmbedder(16)) as memory:
+            await (await memory.open_repo("old")).add_memory("Ada plays the cello.")
+            async with RemoteMnemo(server.url, server.token) as remote:
+                await remote.import_repo("old", await lines_of(memory, "old"))
+        assert await run(compiled / "jobs.js", address(server)) == "done true\ndone\n"
 
 
 async def test_a_broken_line_loses_and_repeats_nothing(compiled, serve):
