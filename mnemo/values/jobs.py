@@ -133,7 +133,8 @@ class LongCall:
         done: How far it is, of *total*.
         total: What there is to do; ``null``: it is not known.
         ended_at: ``None``: it runs.
-        result: What the call returned, as JSON.
+        result: What the call returned, as JSON. It is kept with the record, up to seven days: ids
+            of what the call deleted stand in it until then, or until one of them is erased.
         problem: Why it failed, as a problem document.
         version: Raised by every change.
     """
