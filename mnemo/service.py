@@ -32,7 +32,7 @@ from mnemo.errors import (
 from mnemo.events import EmbedderUnfit, Event, EventsDropped
 from mnemo.jobs.slots import JobSlots
 from mnemo.models import named
-from mnemo.protocols import ChatModel, Clock, Embedder, StoreReport
+from mnemo.protocols import ChatModel, Clock, Embedder, EmbeddingSpace, StoreReport
 from mnemo.runtime.budget import MemoryBudget
 from mnemo.runtime.bus import EventBus, Subscription
 from mnemo.runtime.clock import SystemClock
@@ -115,7 +115,6 @@ class Mnemo:
         self._root = TaskRoot()
         self._bus: EventBus[Event] = EventBus(self._root.spawn, EventsDropped.after)
         self._repos: dict[str, Repository] = {}
-        self._embedders: dict[str, Any] = {}
         self._locks: dict[tuple[str, str], Places] = {}
         self._opening: dict[str, anyio.Event] = {}
         self._closing: set[Repository] = set()
@@ -331,8 +330,8 @@ class Mnemo:
         spans = self._spans if same else await _found_spans(config.telemetry)
         feed = store.feed(repo_id)
         found = await store.opening(repo_id)
-        own = embedder or self._embedder or self._by_default.of(found.space)
-        movable = self._embedders[repo_id] = named.MovableEmbedder(named.traced(own, spans))
+        own = named.traced(embedder or self._own(found.space), spans)
+        movable = named.MovableEmbedder(own, lambda space: named.traced(self._own(space), spans))
         index = RepositoryIndex(
             feed=feed,
             segments=store.segments(repo_id),
@@ -370,6 +369,7 @@ class Mnemo:
                 checked_models=named.checked_models,
                 way_to=named.way_to,
                 traced=named.traced,
+                follow=movable.follow,
             )
         )
         repo._open(found)
@@ -378,6 +378,9 @@ class Mnemo:
         self._usable()
         self._repos[repo_id] = repo
         return repo
+
+    def _own(self, space: EmbeddingSpace | None) -> Embedder:
+        return self._embedder or self._by_default.of(space)
 
     def _advised(self, repo_id: str, advice: str) -> None:
         self._bus.publish(EmbedderUnfit(repo_id=repo_id, at=self._clock.now(), advice=advice))
@@ -424,7 +427,7 @@ class Mnemo:
             NotFound: It is not open. *Cancellation*: completes.
         """
         repo = self.repo(repo_id)
-        del self._repos[repo_id], self._embedders[repo_id]
+        del self._repos[repo_id]
         self._closing.add(repo)
         try:
             await completed(self._root.own(partial(repo._aclose, self._config.shutdown_grace_s)))
@@ -517,7 +520,7 @@ class Mnemo:
         checked_repo_id(repo_id)
         embedder = named.checked_models(None, embedder)
         self._adopt(embedder)
-        target = named.traced(embedder or self._embedder or self._by_default.of(None), self._spans)
+        target = named.traced(embedder or self._own(None), self._spans)
         open_here = self._repos.get(repo_id)
         extraction = (open_here.config if open_here else self._config).extraction
         moving = Reembedding(
@@ -544,7 +547,7 @@ class Mnemo:
             if repo is None:
                 yield
                 return
-            embedder = self._embedders[repo_id]
+            embedder: Any = repo._parts.embedder
             try:
                 await repo._leave_space(embedder.hold)
                 yield

@@ -27,11 +27,12 @@ from mnemo.jobs.caches import CacheLease, unswept
 from mnemo.jobs.calls import LongCalls, leave_calls
 from mnemo.jobs.job_rows import PENDING, Owing, backlog, owing
 from mnemo.log import log_checks, staged
-from mnemo.log.feed import LEAVING, StoredFeed, owes_vectors, stamp
+from mnemo.log.feed import LEAVING, StoredFeed, owes_vectors
 from mnemo.log.records import StoredRecords
 from mnemo.log.sessions import StoredSessions, append_steps
 from mnemo.log.text_check import check_texts
 from mnemo.log.transcript import TENDED, StoredTranscript
+from mnemo.log.vectors import stamp
 from mnemo.maintenance.reembed import StoredOverhaul
 from mnemo.notes import note_rows
 from mnemo.notes.note_rows import StoredNotes

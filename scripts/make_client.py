@@ -38,10 +38,14 @@ HANDLES = {
 HEAD = """\
 // Made by scripts/make_client of mnemo from the service's document; do not edit.
 
-import { Handle, Service, type Answer, type Given, type JobMessage, type Options } from "./transport.js";
+import {
+  Handle, Service, type Answer, type Given, type JobMessage, type Options,
+} from "./transport.js";
 
 export { Problem } from "./transport.js";
-export type { Answer, Given, JobMessage, Name, Options, Reason, Schemas, StreamMessage } from "./transport.js";
+export type {
+  Answer, Given, JobMessage, Name, Options, Reason, Schemas, StreamMessage,
+} from "./transport.js";
 """
 FIRST = """
   /** `url` may end in `#token=…`, as `mnemo serve` prints it. */
@@ -61,7 +65,8 @@ FIRST = """
 
   /** How far a job is, to its end; it goes on after a break. */
   job_events({ id }: { id: string }, options?: Options) {
-    return this.service.stream<JobMessage>({ path: `/v1/jobs/${encodeURIComponent(id)}/events` }, options);
+    const path = `/v1/jobs/${encodeURIComponent(id)}/events`;
+    return this.service.stream<JobMessage>({ path }, options);
   }
 """
 STREAM = """

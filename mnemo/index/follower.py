@@ -31,7 +31,7 @@ from mnemo.index.large import LARGE
 from mnemo.index.nearest import nearest
 from mnemo.index.segments import CHAINS, DamagedSegment
 from mnemo.index.stored import StoredSegments
-from mnemo.protocols import FeedChanges, FeedCursor
+from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime.budget import MemoryBudget
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import Places
@@ -59,19 +59,22 @@ class RepositoryIndex(Embedding):
     Attributes:
         segments: Where its columns are kept; ``None``: nowhere.
         advise: Called once with ``advice``, when there is some.
+        moved: Called with the repository's space; True: another process has moved it, and the
+            embedder is of that one from now on.
         budget: Says when to let go.
     """
 
     segments: StoredSegments | None = None
     advise: Callable[[str], None] | None = None
+    moved: Callable[[EmbeddingSpace], bool] = lambda space: False
     budget: MemoryBudget = field(default_factory=MemoryBudget)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._sealing = Places()
         self._asked = self._served = self._bytes = 0
-        self._renewing = False
 
+    _renewing = False  # here, as more than 30 attributes take a dict of their own
     _foreign = 0
     """How often segments of another reading were met: those met first are made anew."""
 
@@ -239,8 +242,11 @@ class RepositoryIndex(Embedding):
             changes = await self.feed.changes(after)
             others = self._number not in (0, changes.repo)
             self._number = changes.repo
-            if changes.missed or others or changes.revision < self._view.revision:
+            moved = changes.space is not None and self.moved(changes.space)
+            if moved or changes.missed or others or changes.revision < self._view.revision:
                 # It slept too long; or another file, or an older copy, took the store's place.
+                if moved:
+                    self._pace.forget()
                 self._start_again()
                 continue
             if changes.cursor != self._cursor or changes.more or self._held.unseen:

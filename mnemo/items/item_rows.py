@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from mnemo.log.vectors import check_space
+from mnemo.log.vectors import check_space, stamp
 from mnemo.store.archive_rows import Kind
 from mnemo.store.check import OF_REPO, Rule, absent, misshapen
 from mnemo.store.engine import OfRepository
@@ -146,8 +146,8 @@ class ItemReader:
     def __init__(self, tx: Tx, repo_id: str, now: datetime) -> None:
         self._given = tx
         self._repo_id = repo_id
-        self._repo, _, _, self._dimensions = repo_row(tx, repo_id)
-        self.now = now
+        self._repo, _, _, self._dimensions = row = repo_row(tx, repo_id)
+        self.space, self.now = stamp(row), now
 
     @property
     def _tx(self) -> Tx:

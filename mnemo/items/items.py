@@ -241,24 +241,25 @@ class Batch:
     Attributes:
         puts: Those of *operations* that store something.
         values: Copies of the values of ``puts``, in their order.
-        space: Of *vectors*, which are those of ``texts``, in their order.
+        vectors: Those of ``texts``, in their order.
+        space: Of *vectors*.
         meant: Query of a search → what it is compared by.
     """
 
     operations: list[ItemOperation]
-    space: EmbeddingSpace
     puts: Sequence[PutItem] = field(init=False)
     values: Sequence[Mapping[str, Any]] = ()
     vectors: Sequence[Vector] = ()
+    space: EmbeddingSpace = field(init=False)
     meant: Mapping[str, Meant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.puts = [one for one in self.operations if isinstance(one, PutItem)]
 
     @classmethod
-    def checked(cls, operations: Sequence[ItemOperation], space: EmbeddingSpace) -> Batch:
+    def checked(cls, operations: Sequence[ItemOperation]) -> Batch:
         """Check all of *operations*. *Raises* ``ValueError``."""
-        return cls([_checked(one) for one in every("operations", operations)], space)
+        return cls([_checked(one) for one in every("operations", operations)])
 
     @property
     def writes(self) -> bool:
@@ -393,9 +394,11 @@ class Items:
         spawn: Callable[..., object],
         check_usable: Callable[[], None],
         budget: MemoryBudget,
+        follow: Callable[[EmbeddingSpace | None], object],
     ) -> None:
         self._store = store
         self._embedder = embedder
+        self._follow = follow
         self._clock = clock
         self._check_usable = check_usable
         self._vectors = ItemVectors(store, budget)
@@ -524,7 +527,7 @@ class Items:
             StoreError: Nothing was stored. *Cancellation*: all was stored, or nothing.
         """
         self._check_usable()
-        batch = Batch.checked(operations, self._embedder.space)
+        batch = Batch.checked(operations)
         await self._prepare(batch)
         if batch.writes:
             results = await self._store.writing(batch.write)
@@ -542,6 +545,9 @@ class Items:
         else:
             await anyio.to_thread.run_sync(batch.copy_values)
         if texts := batch.texts:
+            self._follow(await self._store.reading(lambda reader: reader.space))
+        batch.space = self._embedder.space
+        if texts:
             batch.vectors = await self._embed(texts, "document")
         if queries := batch.queries:
             await self.embed_owed()
@@ -612,13 +618,18 @@ class Items:
         """
         self._check_usable()
         made = 0
-        while owed := await self._store.reading(lambda reader: reader.owed(OWED_PAGE)):
+        while True:
+            space, owed = await self._store.reading(
+                lambda reader: (reader.space, reader.owed(OWED_PAGE))
+            )
+            self._follow(space)
+            if not owed:
+                return made
             rows = await self._embed([text for _, text in owed], "document")
             vectors = dict(zip([number for number, _ in owed], rows, strict=True))
             save = partial(ItemWriter.save_vectors, space=self._embedder.space, vectors=vectors)
             await self._store.writing(save)
             made += len(owed)
-        return made
 
     def _begin(self) -> None:
         """Sweep what expired while the repository was closed; a plain call."""

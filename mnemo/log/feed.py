@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from mnemo.log.vectors import check_space, drop_vectors, put_vectors
+from mnemo.log.vectors import check_space, drop_vectors, put_vectors, stamp
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather
 from mnemo.store import tables
@@ -242,12 +242,6 @@ class StoredFeed(OfRepository):
         return await self._engine.reading(count)
 
 
-def stamp(row: tuple[int, int, str | None, int | None]) -> EmbeddingSpace | None:
-    """What the *row* of a repository says of its space."""
-    *_, name, dimensions = row
-    return None if name is None or dimensions is None else EmbeddingSpace(name, dimensions)
-
-
 def _by_document(rows: Iterable[Sequence[Any]]) -> dict[str, _Found]:
     found = ((row, message) for row in rows for message in tables.MESSAGES.rows.intact([row]))
     return {message_document(row[-2]): (message, row[-1]) for row, message in found}
@@ -257,7 +251,8 @@ def _by_document(rows: Iterable[Sequence[Any]]) -> dict[str, _Found]:
 
 
 def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges:
-    repo, revision, _, dimensions = repo_row(tx, repo_id)
+    row = repo_row(tx, repo_id)
+    repo, revision, _, dimensions = row
     passed: Passed = []
     steps, last_step, more_steps = _new_steps(tx, repo, after.step, limit, passed)
     unread = {damage.row: damage.key or "" for damage in passed}
@@ -294,6 +289,7 @@ def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges
         unread=unread,
         missed=missed or last_step < after.step or last_message < after.message,
         more=more_steps or more_messages or until < revision or len(stored) == limit,
+        space=stamp(row),
     )
 
 

@@ -18,6 +18,12 @@ _DROP = "DELETE FROM vectors WHERE repo = ? AND key IN $texts"
 _ADD_VECTOR = "INSERT INTO vectors (seq, repo, key, vector) VALUES (?, ?, ?, ?)"
 
 
+def stamp(row: tuple[int, int, str | None, int | None]) -> EmbeddingSpace | None:
+    """What the *row* of a repository says of its space."""
+    *_, name, dimensions = row
+    return None if name is None or dimensions is None else EmbeddingSpace(name, dimensions)
+
+
 def put_vectors(tx: Tx, repo: int, vectors: Mapping[str, bytes]) -> None:
     """Insert vectors, or replace those of the same keys by new rows: the feed follows numbers."""
     if not vectors:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Literal
 
@@ -139,14 +139,18 @@ class _TracedEmbedder:
 
 class MovableEmbedder:
     """
-    Passes everything on to an embedder that can be replaced.
+    Passes everything on to an embedder that can be replaced, by *others* of another space.
 
     From ``hold`` to ``release`` it embeds no query, so that recall goes by keywords;
     documents wait for ``move_to`` (or ``release``) and are then embedded in the new space.
     """
 
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
+    def __init__(
+        self,
+        embedder: Embedder,
+        others: Callable[[EmbeddingSpace | None], Embedder],
+    ) -> None:
+        self._embedder, self._others = embedder, others
         self._settled: anyio.Event | None = None
         self._mute = False
 
@@ -154,6 +158,19 @@ class MovableEmbedder:
     def space(self) -> EmbeddingSpace:
         """That of the embedder behind it at this moment."""
         return self._embedder.space
+
+    def follow(self, space: EmbeddingSpace | None, check: Callable[[Embedder], None]) -> bool:
+        """
+        Move to that of *space*, where another process has moved to, if *check* raises nothing.
+
+        False: it is there already, or between ``hold`` and ``release``.
+        """
+        if self._mute or self.space.is_like(space):
+            return False
+        other = self._others(space)
+        check(other)
+        self._embedder = other
+        return True
 
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"

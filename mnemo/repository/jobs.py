@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import anyio
 
 from mnemo.config import Config
-from mnemo.errors import MnemoError, SessionBusy, StoreReadOnly, UsageError
+from mnemo.errors import EmbeddingSpaceMismatch, MnemoError, SessionBusy, StoreReadOnly, UsageError
 from mnemo.log import job_rules as rules
 from mnemo.log.transcript import TranscriptReader, TranscriptWriter
 from mnemo.prompts.profiles import PROFILES, resolve_profile
@@ -77,7 +77,9 @@ def config_of(needs: Mapping[str, Any], own: Config) -> Config:
 class Jobs:
     """Works off a repository's jobs, whichever process they came from; gives back the cancelled."""
 
-    def __init__(self, parts: RepositoryParts, tasks: Branch) -> None:
+    def __init__(
+        self, parts: RepositoryParts, tasks: Branch, follow_space: Callable[[], Awaitable[None]]
+    ) -> None:
         slots, config = parts.slots, parts.config
         self._parts = parts
         self._store = parts.transcript
@@ -86,6 +88,7 @@ class Jobs:
         self._config = config.jobs
         self._most = config.extraction.max_parallel if slots.most is None else slots.most
         self._tasks = tasks
+        self._follow_space, self._has_moved = follow_space, False
         self._work: Mapping[JobKind, Work] = {}
         self._carried = carried_of(config)
         self.renew()
@@ -263,7 +266,12 @@ class Jobs:
         """Start what is due and there is room for; seconds until the next look is worth it."""
         if self._free <= 0:
             return math.inf  # who ends pokes
+        self._has_moved = False
         pause_s = await self._store.reading(self._pause)
+        if self._has_moved:
+            with suppress(EmbeddingSpaceMismatch):  # whoever reads is told
+                await self._follow_space()
+            pause_s = await self._store.reading(self._pause)
         if pause_s:
             self._slots.go_on()
             return pause_s
@@ -298,7 +306,9 @@ class Jobs:
     def _is_for_us(self, job: Job) -> bool:
         kinds, needs = self._slots.kinds, {**self._here, **job.needs}
         known = {None, *PROFILES, self._carried.get("profile")}
-        able = needs["space"] == self._here["space"] and needs.get("profile") in known
+        is_here = needs["space"] == self._here["space"]
+        self._has_moved = self._has_moved or not is_here
+        able = is_here and needs.get("profile") in known
         may = job.kind != "embed" or self._slots.may_embed
         return able and may and (kinds is None or job.kind in kinds)
 

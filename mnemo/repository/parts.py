@@ -184,6 +184,7 @@ class RepositoryParts:
         checked_models: Gives the embedder, or that of a name; raises ``ConfigError``.
         way_to: Says how to come by an embedder of a space.
         traced: Gives an embedder's calls their spans, where it asks somebody outside.
+        follow: Moves the embedder to another space, if what is given takes the one of that.
     """
 
     repo_id: str
@@ -210,6 +211,7 @@ class RepositoryParts:
     checked_models: Callable[[ChatModel | None, Embedder | str | None], Embedder | None]
     way_to: Callable[[EmbeddingSpace], str]
     traced: Callable[[Embedder, Spans], Embedder]
+    follow: Callable[[EmbeddingSpace | None, Callable[[Embedder], None]], bool]
     spans: Spans = NO_SPANS
     open_sessions: dict[str, Session] = field(default_factory=dict)
 

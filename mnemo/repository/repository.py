@@ -21,7 +21,7 @@ from mnemo.maintenance.runner import Maintenance
 from mnemo.notes.notes import Notes
 from mnemo.notes.shelf import NotesParts
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import ChatModel, Embedder
+from mnemo.protocols import ChatModel, Embedder, EmbeddingSpace
 from mnemo.recall.pipeline import AccessLog, Recall
 from mnemo.recall.recall_log import RecallLog
 from mnemo.repository.agent_tools import AgentTool
@@ -73,13 +73,13 @@ class Repository(RecallCalls, MemoryCalls):
             owner=parts.owner, clock=parts.clock, config=parts.config.commit,
             publish=parts.bus.publish, spans=parts.spans,
         )  # fmt: skip
-        self._jobs = Jobs(parts, self._tasks)
+        self._jobs = Jobs(parts, self._tasks, self._follow_space)
         self._sessions = RepositorySessions(
             parts, lane, self._jobs, check_usable=usable, closed_above=lambda: self._home.closed
         )
         self._items = Items(
             parts.items, parts.embedder, clock=parts.clock, spawn=self._tasks.spawn,
-            check_usable=usable, budget=parts.index.budget,
+            check_usable=usable, budget=parts.index.budget, follow=self._moved,
         )  # fmt: skip
         self._forgetting = Forgetting(
             rows=parts.overhaul, lane=lane, end_sessions=self._sessions.end, drop=self._drop_erased
@@ -164,6 +164,7 @@ class Repository(RecallCalls, MemoryCalls):
             if found.expires_items:
                 self._items._begin()
             index.owe = owe if config.jobs.background else None
+            index.moved = self._moved
             index.wake = Errand(self._spawn_apart, index.run if index.owe else owe).poke
             if found.owes_vectors:
                 index.wake()
@@ -720,6 +721,19 @@ class Repository(RecallCalls, MemoryCalls):
         self._jobs.renew()
         await self._parts.index.renew()
         self._items._renew()
+
+    async def _follow_space(self) -> None:
+        """Take up the space of the store. *Raises* ``EmbeddingSpaceMismatch``: none is at hand."""
+        self._moved(await self._parts.feed.space())
+
+    def _moved(self, space: EmbeddingSpace | None) -> bool:
+        """As ``_follow_space``; False: it is there already, or this process is moving it."""
+        if not self._parts.follow(space, partial(self._sessions.check_space, stored=space)):
+            return False
+        self._sessions.leave_space()
+        self._jobs.renew()
+        self._items._renew()
+        return True
 
     # ── The end ──────────────────────────────────────────────────────────────────────────
 

@@ -182,9 +182,7 @@ class RepositorySessions:
     def check_space(self, embedder: Embedder, stored: EmbeddingSpace | None) -> None:
         """Refuse an embedder of another space than that of the stored vectors."""
         offered = embedder.space
-        if stored is None:
-            return
-        if (stored.name, stored.dimensions) != (offered.name, offered.dimensions):
+        if stored is not None and not offered.is_like(stored):
             raise EmbeddingSpaceMismatch(
                 self.parts.repo_id,
                 str(stored),

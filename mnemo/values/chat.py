@@ -119,3 +119,8 @@ class EmbeddingSpace:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.dimensions} dimensions)"
+
+    def is_like(self, other: EmbeddingSpace | None) -> bool:
+        """Whether vectors of both can be compared; ``None``: nothing is stamped yet."""
+        mine = self.name, self.dimensions
+        return other is None or (other.name, other.dimensions) == mine

@@ -8,6 +8,7 @@ from typing import Any
 
 from mnemo.runtime.text import is_blank
 from mnemo.values.changeset import Revision
+from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.graph import Node, Vector
 from mnemo.values.messages import EMBEDDED, Message, StoredMessage, is_view_made
 from mnemo.values.steps import Step
@@ -62,6 +63,7 @@ class FeedChanges:
             what the reader holds and the repository does not, e.g. as an older copy took the
             store's place. It starts again.
         more: Whether the limit cut it; read on from *cursor*.
+        space: Of the repository's vectors; ``None`` before the first one.
     """
 
     cursor: FeedCursor
@@ -79,6 +81,7 @@ class FeedChanges:
     unread: Mapping[str, str] = field(default_factory=dict)
     missed: bool = False
     more: bool = False
+    space: EmbeddingSpace | None = None
 
 
 OBSERVED = frozenset({"user", "system", "tool"})

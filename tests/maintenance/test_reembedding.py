@@ -16,6 +16,7 @@ from mnemo import (
     Mnemo,
     ModelUnavailable,
     NodeChange,
+    RecallFailed,
     ReembeddingProgress,
     Repository,
     StoreError,
@@ -355,7 +356,7 @@ async def test_two_at_once_run_one_after_the_other(db):
 
 async def test_a_query_is_refused_while_the_space_changes():
     """Recall then goes by keywords; documents wait and are embedded in the new space."""
-    embedder = MovableEmbedder(OLD)
+    embedder = MovableEmbedder(OLD, lambda space: NEW)
     assert (await embedder.embed(["a"], kind="query")).shape == (1, 64)
     embedder.hold()
     with pytest.raises(ModelUnavailable):
@@ -381,9 +382,62 @@ async def test_recall_goes_by_keywords_while_the_space_changes(open_kit):
     """§9: the words are searched meanwhile, and the trace says so."""
     kit = await open_kit(embedded=True)
     await kit.begun("Omar plays the violin.", "")
-    embedder = kit.memory._embedders["r"]
+    embedder = kit.repo._parts.embedder
     embedder.hold()
     found = await kit.repo.recall("Who plays the violin?")
     embedder.release()
     assert found.candidates
     assert found.trace.degraded
+
+
+# ── Another process moves it ─────────────────────────────────────────────────────────
+
+
+async def test_another_service_follows_with_its_next_read(db):
+    """It recalls by meaning, extracts, embeds and finds items with the other embedder then."""
+    async with Mnemo(db, embedder=OLD) as here, Mnemo(db) as other:
+        await filled(here)
+        await here.repo("r").items.put(("n",), "k", {"text": "rye"}, texts={"text": "rye bread"})
+        there = await other.open_repo("r", embedder=OLD)
+        assert not (await there.recall("Who bakes in Faro?")).trace.degraded
+        other._embedder = NEW
+        await here.reembed("r", embedder=NEW)
+        found = await there.recall("Who bakes in Faro?")
+        assert not found.trace.degraded
+        assert "Faro" in found.candidates[0].node.text
+        await there.remember("Greta bakes rye bread in Sintra.", wait=True)
+        await there.settle()
+        statistics = await there.statistics()
+        assert (statistics.index.waiting, statistics.index.failing) == (0, None)
+        assert (await other.check()).problems == ()
+
+
+async def test_another_service_follows_where_nobody_recalls(db):
+    """Also keyed items, and jobs that the other one has left, are done in the new space."""
+    async with Mnemo(db) as first:
+        await filled(first)
+    async with Mnemo(db, embedder=OLD, workers=0) as here, Mnemo(db, embedder=OLD) as other:
+        await here.open_repo("r")
+        there = await other.open_repo("r")
+        other._embedder = NEW
+        await here.reembed("r", embedder=NEW)
+        await here.repo("r").remember("Greta bakes rye bread in Sintra.")
+        await there.items.put(("n",), "k", {"text": "rye"}, texts={"text": "rye bread"})
+        (item,) = await there.items.search(("n",), query="bread of rye")
+        assert item.key == "k"
+        with anyio.fail_after(60):
+            await here.repo("r").settle()
+        nodes = await there.get_nodes(("semantic",))
+        assert any("Sintra" in node.text for node in nodes)
+
+
+async def test_another_service_without_the_embedder_says_so(db):
+    """Until it is opened with that; nothing is written in the old space."""
+    async with Mnemo(db) as here, Mnemo(db, embedder=OLD) as other:
+        await filled(here)
+        there = await other.open_repo("r")
+        await here.reembed("r", embedder=NEW)
+        with pytest.raises(RecallFailed, match=r"reembed\('r'\)"):
+            await there.recall("Who bakes in Faro?")
+        with pytest.raises(EmbeddingSpaceMismatch, match="embedder"):
+            await there.items.put(("n",), "k", {"text": "rye"}, texts={"text": "rye bread"})
