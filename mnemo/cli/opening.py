@@ -76,8 +76,9 @@ class EmptyRepository(mnemo.UsageError):
     """A repository that is only read holds nothing; *only* is the store's one other, if any."""
 
     def __init__(self, store: str, repo: str, others: Sequence[str]) -> None:
-        self.store, self.repo = store, repo
-        self.only = others[0] if len(others) == 1 else None
+        self.store: str = store
+        self.repo: str = repo
+        self.only: str | None = others[0] if len(others) == 1 else None
         named = ", ".join(map(repr, others[:_NAMED])) + (", …" if len(others) > _NAMED else "")
         there = f"there is {named}" if others else "`mnemo import` fills one"
         super().__init__(f"repository {repo!r} in {store} holds nothing: is --repo right? {there}")

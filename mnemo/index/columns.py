@@ -60,7 +60,7 @@ class Column:
 
     def __init__(self, dtype: Any, width: int | None = None) -> None:
         self._data = _no_rows(dtype, width)
-        self.count = 0
+        self.count: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -222,7 +222,7 @@ class Facets:
     """The metadata objects of an index, numbered; 0 is the empty one. One writer adds."""
 
     def __init__(self) -> None:
-        self.texts = ["{}"]
+        self.texts: list[str] = ["{}"]
         self._objects: list[Mapping[str, Any]] = [{}]
         self._numbers = {"{}": 0}
         self._answers: dict[str, Column] = {}

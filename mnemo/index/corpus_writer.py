@@ -92,16 +92,18 @@ class Documents:
         self.documents: dict[str, tuple[int, ...]] = {}
         self.lexicon = lexicon
         self.facets = facets
-        self.postings = Postings(lexicon.numbers)
+        self.postings: Postings = Postings(lexicon.numbers)
         columns = (one for one in fields(self.read_as) if one.metadata)
-        self.columns = {one.name: Column(one.metadata["dtype"]) for one in columns}
-        self.vectors = Column(np.float32, dimensions)
-        self.vector_documents = Column(np.int32)
-        self.vector_passages = Column(np.uint8)
+        self.columns: dict[str, Column] = {
+            one.name: Column(one.metadata["dtype"]) for one in columns
+        }
+        self.vectors: Column = Column(np.float32, dimensions)
+        self.vector_documents: Column = Column(np.int32)
+        self.vector_passages: Column = Column(np.uint8)
         self.aliases: dict[str, str] = {}
-        self.living = 0
-        self.texts = 0
-        self.terms = array("i")
+        self.living: int = 0
+        self.texts: int = 0
+        self.terms: array[int] = array("i")
         self._published = self._published_terms = 0
 
     @property
@@ -191,16 +193,16 @@ class Documents:
 class Steps(Documents):
     """The growing sides of raw steps and messages, chained within their sessions and threads."""
 
-    read_as = StepsView
+    read_as: type[DocumentsView] = StepsView
 
     def __init__(self, dimensions: int, lexicon: Lexicon, facets: Facets) -> None:
         super().__init__(dimensions, lexicon, facets)
         self._sum = np.zeros(dimensions, np.int64)
         self._summed = 0
-        self.sessions = _Numbering()
-        self.actors = _Numbering()
+        self.sessions: _Numbering = _Numbering()
+        self.actors: _Numbering = _Numbering()
         self._joined = Column(np.int32, 2)
-        self.has_heirs = False
+        self.has_heirs: bool = False
         """Whether some are found as other documents than they would be if they were read anew."""
         self.repeating: dict[str, tuple[str, int]] = {}
         self.repeats: dict[str, tuple[str, ...]] = {}
@@ -377,13 +379,13 @@ class Corpus:
         self.dimensions = dimensions
         self._passage_tokens = passage_tokens
         self._lexicon, self._facets = lexicon, facets = Lexicon(), Facets()
-        self.steps = Steps(dimensions, lexicon, facets)
+        self.steps: Steps = Steps(dimensions, lexicon, facets)
         kinds: list[NodeType] = ["semantic", "procedural", "subgoal", "tag", "intent"]
         self.nodes: dict[NodeType, Documents] = {
             kind: Documents(dimensions, lexicon, facets) for kind in kinds
         }
         self._wordings = Documents(dimensions, lexicon, facets)
-        self.owed = Owed()
+        self.owed: Owed = Owed()
         self.behind: dict[NodeType, _Behind] = {"semantic": _Behind(), "procedural": _Behind()}
 
     @property

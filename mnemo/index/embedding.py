@@ -97,9 +97,9 @@ class Pace:
 
     def __init__(self) -> None:
         self._seconds: float | None = None
-        self.is_loaded = False
-        self.batch = BATCH
-        self.refused = frozenset[str]()
+        self.is_loaded: bool = False
+        self.batch: int = BATCH
+        self.refused: frozenset[str] = frozenset[str]()
         self.left: dict[str, tuple[str, Revision]] = {}
 
     def forget(self) -> None:

@@ -50,20 +50,20 @@ class Held:
     """What an index holds of its repository in memory, to be let go together."""
 
     def __init__(self, dimensions: int, passage_tokens: int | None) -> None:
-        self.corpus = Corpus(dimensions=dimensions, passage_tokens=passage_tokens)
+        self.corpus: Corpus = Corpus(dimensions=dimensions, passage_tokens=passage_tokens)
         self.unseen = False
         self.sealed: dict[Chain, int] = {}
         self.large: dict[Chain, tuple[Segment, ...]] = dict.fromkeys(CHAINS, ())
         self.listed: dict[Chain, tuple[Kept, ...]] = dict.fromkeys(CHAINS, ())
         self.gone: deque[str] = deque(maxlen=MOST_WAITING)
         """What has left recall last: of it may still be in large segments what waits there."""
-        self.unlisted = False
+        self.unlisted: bool = False
         """Whether large segments are to be looked up, as they may be others now."""
         self.refused: Collection[str] = ()
         """Keys of texts that the embedder does not take."""
         self.by_key = False
         """Whether vectors up to the cursor are to be read that are owed."""
-        self.recent = VectorCache[bytes](RECENT)
+        self.recent: VectorCache[bytes] = VectorCache[bytes](RECENT)
         self.tongues: deque[bool] = deque(maxlen=JUDGED)
         self.is_foreign = False
         """Whether segments were met that are made by another reading, e.g. of other names."""

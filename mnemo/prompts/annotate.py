@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from pydantic import ConfigDict
 
@@ -46,7 +47,9 @@ Answer with one JSON object: {{"steps": [{{"index", "state", "subgoal", "previou
 class StepEntry(Reply):
     """What is said of one new step; what is beyond the new steps is not looked at."""
 
-    model_config = ConfigDict(json_schema_extra={"required": ["state", "subgoal"]})
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        json_schema_extra={"required": ["state", "subgoal"]}
+    )
 
     index: int | None = None
     state: str | None = None
@@ -57,7 +60,7 @@ class StepEntry(Reply):
 class AnnotateReply(Reply):
     """The shape of the reply; a call without steps is read without them too."""
 
-    model_config = ConfigDict(json_schema_extra={"required": ["steps"]})
+    model_config: ClassVar[ConfigDict] = ConfigDict(json_schema_extra={"required": ["steps"]})
 
     steps: tuple[StepEntry, ...] = ()
     last_reward: float | None = None

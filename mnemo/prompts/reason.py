@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict
 
@@ -102,7 +102,9 @@ class Recalled:
 class ReasonReply(Reply):
     """The shape of the reply; the answer counts also without its grounds."""
 
-    model_config = ConfigDict(json_schema_extra={"required": ["reasoning", "information"]})
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        json_schema_extra={"required": ["reasoning", "information"]}
+    )
 
     reasoning: str = ""
     information: str

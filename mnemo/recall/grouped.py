@@ -150,14 +150,15 @@ class Group(Generic[P]):
     taken: Numbers
 
     def __init__(self, parts: Iterable[P], terms: Sequence[str], hashed: Hashes) -> None:
-        self.parts = [*parts]
+        self.parts: list[P] = [*parts]
         self._begins = np.cumsum([0, *(part.view.count for part in self.parts)])
         for part, begin in zip(self.parts, self._begins.tolist(), strict=False):
             part.begin = begin
             part.view.postings.look_for(terms, hashed)
-        self.ok, self.exists = self.whole("ok"), self.whole("exists")
+        self.ok: NDArray[Any] = self.whole("ok")
+        self.exists: NDArray[Any] = self.whole("exists")
         is_whole = bool(self.exists.all())
-        self.held = dict[str, tuple[Codes, Floats]]()
+        self.held: dict[str, tuple[Codes, Floats]] = dict[str, tuple[Codes, Floats]]()
         for term in terms:
             read = ((p, p.view.postings.read(term, p.view.count)) for p in self.parts)
             found = [(one[0] + part.begin, one[1]) for part, one in read if one is not None]
@@ -165,7 +166,7 @@ class Group(Generic[P]):
                 documents, counts = map(np.concatenate, zip(*found, strict=True))
                 kept = slice(None) if is_whole else self.exists[documents]
                 self.held[term] = documents[kept], counts[kept]
-        self.chosen = list[Numbers]()
+        self.chosen: list[Numbers] = list[Numbers]()
         self._split: tuple[Numbers, list[tuple[P, Numbers]]] = (self._begins[:0], [])
 
     def whole(self, name: str) -> NDArray[Any]:
@@ -356,7 +357,7 @@ class Talk(Group[StepsPart]):
         for _ in range(AROUND):
             taken = _ascending(taken, *self.around(taken))
         taken = _ascending(taken, self._other_sides(taken))
-        self.taken = taken[self.exists[taken]]
+        self.taken: Numbers = taken[self.exists[taken]]
 
     def _other_sides(self, numbers: Numbers) -> Numbers:
         """The other sides of the steps of *numbers*, which stand beside them."""

@@ -325,8 +325,8 @@ class LinesReader:
 
     def __init__(self, kinds: Mapping[str, Kind]) -> None:
         self._kinds = kinds
-        self.head = ArchiveHead(revision=0)
-        self.left_out = 0
+        self.head: ArchiveHead = ArchiveHead(revision=0)
+        self.left_out: int = 0
         self._line = 0
         self._due: Iterator[str] = iter(())
         self._last = dict.fromkeys(kinds, 0)

@@ -98,15 +98,20 @@ class Kind:
         parts: tuple[str, str, str, Callable[[Any], Iterable[str]]] | None = None,
         is_unique: bool = True,
     ) -> None:
-        self.name, self.table, self.parts, self.is_unique = name, table, parts, is_unique
-        self.found_by, self.find, self._fits = found_by or {}, find, fits
+        self.name: str = name
+        self.table: Table[Any] = table
+        self.parts: tuple[str, str, str, Callable[[Any], Iterable[str]]] | None = parts
+        self.is_unique: bool = is_unique
+        self.found_by: dict[str, str] = found_by or {}
+        self.find: Callable[[Sequence[Any], Any], tuple[Any, ...]] = find
+        self._fits = fits
         more, said = more or {}, said or {}
         given = [c for c in table.parents if c in _OWNERS] if owners is None else owners
-        self.owners = {column: _OWNERS[column] for column in given}
-        self.types = dict.fromkeys(self.owners, "TEXT NOT NULL") | table.types
+        self.owners: dict[str, Table[Any]] = {column: _OWNERS[column] for column in given}
+        self.types: dict[str, str] = dict.fromkeys(self.owners, "TEXT NOT NULL") | table.types
         self.types |= {column: type for column, (type, _) in more.items()}
-        self.columns = tuple(self.types)
-        self.stored = [c for c in self.columns if not (c in more and c in said)]
+        self.columns: tuple[str, ...] = tuple(self.types)
+        self.stored: list[str] = [c for c in self.columns if not (c in more and c in said)]
         rules = table.judges | {column: rule for column, (_, rule) in more.items() if rule}
         rules |= dict.fromkeys(self.owners, exact_text)
         self._judges = [(n, rules[c]) for n, c in enumerate(self.columns) if c in rules]
@@ -123,10 +128,10 @@ class Kind:
             owned = "".join(f"{o.name} {c} $join " for c, o in self.owners.items())
             link = " ON d.repo = {1}.repo AND d.{1} = {1}.no"
         linked = "".join(link.format(o.name, c) for c, o in self.owners.items())
-        self.source = source or f"{owned}{table.name} d{linked}"
+        self.source: str = source or f"{owned}{table.name} d{linked}"
         alias, _, number = by.partition(".")
         repo = alias or (given[0] if given and not first else "d")
-        self.where = f"{repo}.repo = :repo {where}"
+        self.where: str = f"{repo}.repo = :repo {where}"
         found = self.where
         if by:
             numbered = _OWNERS.get(alias, table).name

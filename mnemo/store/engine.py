@@ -330,12 +330,12 @@ class GroupWriter(ABC):
         self._delivered = threading.Event()
         self._commit_s = 0.0
         self._thread = threading.Thread(target=self._serve, name="mnemo-writer", daemon=True)
-        self.waiting = 0
+        self.waiting: int = 0
         """Units handed over whose callers are not told yet."""
-        self.posted = 0
+        self.posted: int = 0
         """Units handed over so far, but for those of ``OWNERS``."""
         self._room: list[anyio.Event] = []
-        self.is_closed = False
+        self.is_closed: bool = False
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()

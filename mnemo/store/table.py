@@ -137,18 +137,19 @@ class Table(Generic[T]):
         keyed: bool = True,
         rowid: bool = True,
     ) -> None:
-        self.name, self.entity = name, entity
-        self.number = number.partition(" ")[0]
-        self.parents = ("repo", *owners)
+        self.name: str = name
+        self.entity: Entity[T] = entity
+        self.number: str = number.partition(" ")[0]
+        self.parents: tuple[str, ...] = ("repo", *owners)
         named = columns or {}
         kept = [replace(f, optional=f.optional or f.name in nullable) for f in entity.fields]
         named_by = [f for f in kept if f.name in entity.owners]
         own = [f for f in kept if f.name not in (*entity.owners, *without)]
         fields = sorted(own, key=lambda f: last.index(f.name) + 1 if f.name in last else 0)
-        self.types = {named.get(f.name, f.name): _sql(f) for f in fields}
-        self.columns = tuple(self.types)
-        self.key = tuple(named.get(field, field) for field in entity.key)
-        self.order = tuple(named.get(field, field) for field in entity.order)
+        self.types: dict[str, str] = {named.get(f.name, f.name): _sql(f) for f in fields}
+        self.columns: tuple[str, ...] = tuple(self.types)
+        self.key: tuple[str, ...] = tuple(named.get(field, field) for field in entity.key)
+        self.order: tuple[str, ...] = tuple(named.get(field, field) for field in entity.order)
         self._get = getter(f.path for f in fields)
         self._stores = _converters(_STORE, fields)
         self._names = [f.name for f in (*named_by, *fields)]
@@ -159,13 +160,13 @@ class Table(Generic[T]):
             if (judge := _judge(field)) is not None
         }
         """What raises ``ValueError`` for a value, not NULL, that no column can hold."""
-        self.checked = entity.checked
+        self.checked: Callable[[T], Any] | None = entity.checked
         self.named: Callable[[Sequence[Any]], dict[str, Any]] = self._compiled(dict)
         """The fields of a row by name."""
-        self.read = self._compiled(entity.make)
+        self.read: Callable[[Sequence[Any]], T] = self._compiled(entity.make)
         """The value of a row as ``rows`` expects it, unless it is damaged."""
         self._ddl = (number, extra, keyed, rowid)
-        self.words = " ".join(_word(f) for f in (*named_by, *fields))
+        self.words: str = " ".join(_word(f) for f in (*named_by, *fields))
         first = len(named_by)
         key = [*range(first), *(self.columns.index(c) + first for c in self.key)]
         self.rows: Rows[T] = Rows(name, self.words, self.read, key=key or [0])

@@ -42,7 +42,7 @@ class _Steps(Table[Step]):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.ordinal = len(self._names)
+        self.ordinal: int = len(self._names)
         """The place of the ordinal in a row."""
         more = {"ordinal": f"row[{self.ordinal}]", "annotation": "table.annotation(row)"}
         self.read = self._compiled(Step, **more)
@@ -70,7 +70,7 @@ class _Nodes(Table[StoredNode]):
         super().__init__(*args, **options)
         self.checked = checked_node
         counts = Table(self.name, entities.COUNTS)
-        self.counted = ", ".join(("id", *counts.columns))
+        self.counted: str = ", ".join(("id", *counts.columns))
         self.whole: Rows[Node] = Rows(self.name, "s s s b?", lambda row: decode_node(*row[:4]))
         self.counts: Rows[tuple[str, NodeMetadata]] = Rows(
             self.name, f"s {counts.words}", lambda row: (row[0], counts.read(row[1:]))

@@ -120,7 +120,7 @@ class Act:
 class EpisodeStarted(Act):
     """An idle session collects for a new goal."""
 
-    leads_to = SessionState.COLLECTING
+    leads_to: ClassVar[SessionState | None] = SessionState.COLLECTING
     goal: str
 
 
@@ -135,7 +135,7 @@ class StepsAnnotated(Act):
 class EpisodeClosed(Act):
     """No step is added any more."""
 
-    leads_to = SessionState.EXTRACTING
+    leads_to: ClassVar[SessionState | None] = SessionState.EXTRACTING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ class TrajectoryStaged(Act):
 class ExtractionAbandoned(Act):
     """Extraction gave up; everything is kept."""
 
-    leads_to = SessionState.FAILED
+    leads_to: ClassVar[SessionState | None] = SessionState.FAILED
     error: str
     trajectory_id: str | None
 
@@ -168,14 +168,14 @@ class ExtractionAbandoned(Act):
 class ExtractionRetried(Act):
     """A failed extraction is tried again."""
 
-    leads_to = SessionState.EXTRACTING
+    leads_to: ClassVar[SessionState | None] = SessionState.EXTRACTING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangesetStaged(Act):
     """The whole changeset (with its id) is kept, staged trajectories go."""
 
-    leads_to = SessionState.READY
+    leads_to: ClassVar[SessionState | None] = SessionState.READY
     changeset: Changeset
     steps: tuple[int, ...]
 
@@ -184,7 +184,7 @@ class ChangesetStaged(Act):
 class EpisodeDiscarded(Act):
     """The episode ends uncommitted; staged results go, its steps leave recall."""
 
-    leads_to = SessionState.IDLE
+    leads_to: ClassVar[SessionState | None] = SessionState.IDLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

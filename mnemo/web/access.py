@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -64,7 +64,7 @@ class Token(BaseModel):
             for its calls in a day (UTC); the call that passes it by is answered. 0: none.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(min_length=1, max_length=100)
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -88,7 +88,7 @@ class Token(BaseModel):
 
 
 class _TokenFile(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     tokens: list[Token] = Field(min_length=1)
 
@@ -192,13 +192,14 @@ class Tokens:
         now: Callable[[], datetime] = SYSTEM.now,
         board: Board | None = None,
     ) -> None:
-        self._path, self.now = given if isinstance(given, Path) else None, now
+        self._path = given if isinstance(given, Path) else None
+        self.now: Callable[[], datetime] = now
         self._board = board or Board()
         self._seen = self._state()
         self._accept(read_tokens(given) if isinstance(given, Path) else tuple(given))
 
     def _accept(self, known: Sequence[Token]) -> None:
-        self.used = {one.name: Use(one, self._board) for one in known}
+        self.used: dict[str, Use] = {one.name: Use(one, self._board) for one in known}
         self._known = known
 
     def last_used(self, asking: Token) -> dict[str, float]:
@@ -322,7 +323,7 @@ Id: TypeAlias = Annotated[str, Query(min_length=1, max_length=512)]
 class Body(BaseModel):
     """The base of request bodies: an unknown key is refused."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
 
 ASKING = ("recall", "recall_in_context", "recall_many")

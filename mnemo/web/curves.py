@@ -28,7 +28,7 @@ from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.traffic import traffic
 from mnemo.web.access import ANY, Token_
 
-router = APIRouter(prefix="/v1", tags=["operations"])
+router: APIRouter = APIRouter(prefix="/v1", tags=["operations"])
 
 Span = Literal["minutes", "hour", "day"]
 STEPS: dict[Span, tuple[int, int]] = {"minutes": (1, 600), "hour": (60, 60), "day": (60, 1_440)}

@@ -205,7 +205,7 @@ OF_THE_SERVICE = frozenset(
     }
 )
 """Reasons with which the service refuses any call, whatever it is."""
-EXAMPLES = {
+EXAMPLES: dict[str, Any] = {
     "action": "Noted it.",
     "body": "- plays the cello",
     "content": "Ada moved to Bern in March.",

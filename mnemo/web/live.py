@@ -52,7 +52,7 @@ class Listener:
         self.wants = wants
         self.repo_id = repo_id
         self.queue: deque[Entry] = deque()
-        self.is_behind = True
+        self.is_behind: bool = True
         self.has_ended = False
         self._arrived = anyio.Event()
 

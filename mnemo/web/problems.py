@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -58,7 +58,7 @@ class Problem(BaseModel):
         facts: The exception's attributes.
     """
 
-    model_config = ConfigDict(title="Problem")
+    model_config: ClassVar[ConfigDict] = ConfigDict(title="Problem")
 
     type: str
     title: str

@@ -49,7 +49,10 @@ class ImportFileError(UsageError):
     def __init__(
         self, what: str, *, file: Path, line: int | None = None, column: int | None = None
     ) -> None:
-        self.what, self.file, self.line, self.column = what, file, line, column
+        self.what: str = what
+        self.file: Path = file
+        self.line: int | None = line
+        self.column: int | None = column
         place = f"line {line}: " if column is None else f"line {line}, column {column}: "
         super().__init__(f"{file}: {place if line else ''}{what}")
 

@@ -123,7 +123,7 @@ class PostgresTx:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self.wrote_jobs = False
+        self.wrote_jobs: bool = False
         """Whether a statement has written jobs, or for caches, what other processes wait for."""
 
     def run(self, statement: str, values: Values = (), /) -> Any:

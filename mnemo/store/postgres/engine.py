@@ -82,8 +82,8 @@ class PostgresEngine(Engine):
 
     def __init__(self, url: str, *, config: StoreConfig) -> None:
         self._address = Address.of(url)
-        self.place = self._address.shown
-        self.name = self._address.name
+        self.place: str = self._address.shown
+        self.name: str = self._address.name
         """Tells it from other stores, also of one database."""
         self._config = config
         self._writing: Writer | None = None

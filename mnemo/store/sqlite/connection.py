@@ -58,9 +58,9 @@ class Location:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.exists = path.exists() and path.stat().st_size > 0
-        self.writable = _writable(path)
-        self.frozen = not _writable(self.path.parent) and not self.has_log()
+        self.exists: bool = path.exists() and path.stat().st_size > 0
+        self.writable: bool = _writable(path)
+        self.frozen: bool = not _writable(self.path.parent) and not self.has_log()
         self.alone = False
 
     def uri(self, mode: Literal["ro", "rw", "rwc"]) -> str:
@@ -258,8 +258,8 @@ class Readers(ABC):
     """Runs the reads of one open database, as ``Engine`` says."""
 
     def __init__(self) -> None:
-        self.limiter = anyio.CapacityLimiter(_CONNECTIONS)
-        self.closed = False
+        self.limiter: anyio.CapacityLimiter = anyio.CapacityLimiter(_CONNECTIONS)
+        self.closed: bool = False
 
     @abstractmethod
     async def read(self, work: Callable[[Tx], T]) -> T:

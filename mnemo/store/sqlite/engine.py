@@ -61,7 +61,7 @@ class SqliteEngine(Engine):
 
     def __init__(self, path: Path | None, *, config: StoreConfig, clock: Clock) -> None:
         self._path = path
-        self.place = "memory:" if path is None else str(path)
+        self.place: str = "memory:" if path is None else str(path)
         self._config = config
         self._writing: Writer | None = None
         self._reading: Readers | None = None
@@ -323,7 +323,7 @@ class Writer(GroupWriter):
         self._connection = connection
         self._tx = SqliteTx(connection)
         self._lost: StoreError | None = None
-        self.identity = Identity(connection)
+        self.identity: Identity = Identity(connection)
         """The files that it writes to."""
 
     def _write(self, batch: list[Unit]) -> None:

@@ -38,7 +38,7 @@ from mnemo.web.access import (
 from mnemo.web.logs import audit
 from mnemo.web.routes.jobs import ACCEPTED, followed
 
-router = APIRouter(prefix="/v1", tags=["memory"])
+router: APIRouter = APIRouter(prefix="/v1", tags=["memory"])
 
 LINES, DATABASE = "application/x-ndjson", "application/vnd.sqlite3"
 LINE_BYTES = 16 * 2**20

@@ -11,7 +11,7 @@ from mnemo import Goal, Pin, Snapshot, StoredMessage
 from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.web.access import Id, Readable
 
-router = APIRouter(prefix="/v1", tags=["conversation"])
+router: APIRouter = APIRouter(prefix="/v1", tags=["conversation"])
 
 
 class Messages(BaseModel):

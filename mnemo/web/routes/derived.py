@@ -32,7 +32,7 @@ from mnemo.web.routes.archives import ENDPOINTS
 from mnemo.web.routes.jobs import ACCEPTED, carried_out
 from mnemo.web.routes.sessions import Opened, Status, status_of
 
-router = APIRouter(prefix="/v1")
+router: APIRouter = APIRouter(prefix="/v1")
 
 
 def _started(given: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from mnemo.web.live import Live
 from mnemo.web.logs import audit_call
 from mnemo.web.problems import problem_of
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router: APIRouter = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 PATIENCE_S = 1.0
 """Seconds after which a call goes on as a job (S)."""

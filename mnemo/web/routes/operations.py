@@ -19,7 +19,7 @@ from mnemo.web.live import Live
 from mnemo.web.metrics import Metrics, together, totals
 from mnemo.web.peers import INSIDE
 
-router = APIRouter(tags=["operations"])
+router: APIRouter = APIRouter(tags=["operations"])
 
 PING_S = 15
 """Seconds between two comments in a stream in which nothing happens (S)."""

@@ -15,7 +15,7 @@ from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.web.access import Memory_, Readable, Writable
 from mnemo.web.peers import passed_on
 
-router = APIRouter(prefix="/v1", tags=["session"])
+router: APIRouter = APIRouter(prefix="/v1", tags=["session"])
 
 SessionId: TypeAlias = Annotated[str, Query(alias="session", min_length=1, max_length=512)]
 
