@@ -360,7 +360,11 @@ class _Behind:
         """*step* is found as a message: hand over the nodes that wait for it."""
         for node in self.waiting.pop(step, ()):
             self.awaited[node].remove(step)
-            self.add(node, (step,), known)
+            others = self._repeating.get(node, [])
+            if known.aliases[step] in map(known.aliases.get, others):
+                others.append(step)  # The message is behind the node already.
+            else:
+                self.add(node, (step,), known)
 
     def wait_for_all(self, known: Steps) -> None:
         """Wait for all steps, whose documents are to have other numbers."""

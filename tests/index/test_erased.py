@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from engines import change
 from helpers import examples
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from schedule_kit import ACTS, Schedule
 from segments_kit import (
     Tokenised,
@@ -47,6 +47,8 @@ BEGUN += [("seal", 0, ""), ("feed", 0, "t"), ("collect", 2, ""), ("seal", 0, "")
 ERASING = ("unite", "purge", "withdraw", "expire", "delete", "forget")
 
 
+# A fact rests on two steps of one message, which follow it.
+@example(acts=[("hear", 0, "t")])
 @given(acts=ACTS)
 @settings(
     max_examples=examples(40), deadline=None,
