@@ -9,6 +9,10 @@ from mnemo.runtime.extras import needed
 
 def main() -> int:
     """Run ``mnemo``. Exit codes: 1: ``doctor`` found problems; 2: an error; 130: interrupted."""
+    if sys.argv[1:2] == ["hook"]:  # it must be quick: neither typer nor the library
+        from mnemo.cli.hook import run as run_hook
+
+        return run_hook(sys.argv[2:])
     try:
         from mnemo.cli.app import run
     except ImportError as error:

@@ -1,0 +1,125 @@
+"""``mnemo hook``: what a coding agent's hooks run; it imports the standard library alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from mnemo import __version__
+
+RECALL_S = 0.25
+"""Seconds within which a recall answers, of 0.3 with the start of this process; later: nothing."""
+STORE_S = 30.0
+"""Seconds within which a transcript is stored; later the next hook does it."""
+EVENTS = {
+    "session-start": "SessionStart",
+    "user-prompt-submit": "UserPromptSubmit",
+    "stop": "Stop",
+    "pre-compact": "PreCompact",
+}
+RECALLS = ("session-start", "user-prompt-submit")
+USAGE = (
+    f"mnemo hook takes {', '.join(EVENTS)}, with the hook's JSON on standard input, or mcp. "
+    "MNEMO_STORE and MNEMO_REPO name the memory, MNEMO_HOOK_TOOLS=1 stores what tools gave, too"
+)
+
+
+def run(arguments: list[str]) -> int:
+    """Run one hook. Exit codes: 0, whatever happens to a hook; 1: there is no such hook."""
+    name = arguments[0] if len(arguments) == 1 else ""
+    if name in ("serve", "mcp"):
+        from mnemo.cli import resident
+
+        return resident.serve(address(), store()) if name == "serve" else resident.mcp(store())
+    if name not in EVENTS:
+        sys.stderr.write(f"{USAGE}\n")
+        return 1  # 2 would keep the agent from its work
+    try:
+        answer = _told(name, json.load(sys.stdin))
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"mnemo hook {name}: {error}\n")
+        return 0
+    if answer.get("error"):
+        sys.stderr.write(f"mnemo hook {name}: {answer['error']}\n")
+    if answer.get("text"):
+        told = {"hookEventName": EVENTS[name], "additionalContext": answer["text"]}
+        print(json.dumps({"hookSpecificOutput": told}))  # noqa: T201
+    return 0
+
+
+def _told(name: str, given: Any) -> dict[str, Any]:
+    """What the resident process answers; ``{}``: nothing, or not in time."""
+    if not isinstance(given, dict):
+        raise ValueError("its input is no JSON object")
+    request = {"name": name, "tools": os.environ.get("MNEMO_HOOK_TOOLS") == "1", **given}
+    if name in RECALLS:
+        try:
+            return _asked(request, RECALL_S)
+        except TimeoutError:
+            return {}
+        except (FileNotFoundError, ConnectionError):
+            _started()
+            return {}
+    for _ in range(3):  # one that ends at this moment is followed by another
+        try:
+            return _asked(request, STORE_S)
+        except (FileNotFoundError, ConnectionError):
+            select.select([_started()], [], [], STORE_S)
+    raise OSError("the process that stores does not start; the next hook stores this, too")
+
+
+def _asked(request: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """The answer of the resident process. *Raises* ``OSError``: there is none in *seconds*."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(seconds)
+        connection.connect(str(address()))
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        with connection.makefile("rb") as answer:
+            line = answer.readline()
+    if not line:
+        raise ConnectionError("it ended")
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def _started() -> int:
+    """Start the resident process; a pipe that ends when one listens."""
+    reads, writes = os.pipe()
+    subprocess.Popen(
+        [sys.executable, "-m", "mnemo", "hook", "serve"],
+        stdin=subprocess.DEVNULL,
+        stdout=writes,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    os.close(writes)
+    return reads
+
+
+def store() -> str:
+    """The memory's file."""
+    given = os.environ.get("MNEMO_STORE") or "~/.mnemo/claude-code.db"
+    return given if "://" in given else str(Path(given).expanduser().absolute())
+
+
+def address() -> Path:
+    """The socket of this user, version and memory. *Raises* ``OSError``: it is not safe."""
+    if not hasattr(socket, "AF_UNIX"):
+        raise OSError("this system has no Unix sockets for Python")
+    top = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    folder = Path(top) / f"mnemo-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077:
+        raise OSError(f"{folder} must be a folder that is yours alone: remove it")
+    named = "\0".join([store(), os.environ.get("MNEMO_REPO", ""), __version__])
+    return folder / f"{sha256(named.encode()).hexdigest()[:20]}.sock"
