@@ -583,6 +583,7 @@ _NOT_SETTINGS = frozenset(
         *("mnemo_embedder", "mnemo_store", "mnemo_venv", "mnemo_model_venv", "mnemo_model_url"),
         *("mnemo_model", "mnemo_model_key", "mnemo_api_key_env", "mnemo_host", "mnemo_port"),
         *("mnemo_token_file", "mnemo_log_level", "mnemo_audit_log", "mnemo_workers"),
+        *("mnemo_repo", "mnemo_hook_tools"),
     }
 )
 """Variables of the command line and the scripts that share the prefix."""

@@ -73,8 +73,10 @@ def _told(name: str, given: Any) -> dict[str, Any]:
         try:
             return _asked(request, STORE_S)
         except (FileNotFoundError, ConnectionError):
-            select.select([_started()], [], [], STORE_S)
-    raise OSError("the process that stores does not start; the next hook stores this, too")
+            told = _started()
+            if select.select([told], [], [], STORE_S)[0] and (reason := os.read(told, 4096)):
+                raise OSError(reason.decode(errors="replace")) from None
+    raise OSError("the process that stores ended; the next hook stores this, too")
 
 
 def _asked(request: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -92,7 +94,7 @@ def _asked(request: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def _started() -> int:
-    """Start the resident process; a pipe that ends when one listens."""
+    """Start the resident process; a pipe that ends when one answers, or says why none does."""
     reads, writes = os.pipe()
     subprocess.Popen(
         [sys.executable, "-m", "mnemo", "hook", "serve"],

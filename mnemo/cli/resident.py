@@ -18,7 +18,7 @@ import anyio
 from anyio.abc import ByteStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from mnemo import Config, Mnemo, Repository
+from mnemo import Config, Mnemo, MnemoError, Repository
 from mnemo.cli.importing.chats import claude_code
 from mnemo.cli.importing.records import Broken, Item, Record
 from mnemo.cli.importing.writing import import_items
@@ -45,7 +45,11 @@ _PUT_IN = re.compile(  # by hooks and the program: nobody said it
 
 
 def serve(address: Path, store: str) -> int:
-    """Listen at *address* until it is idle, unless another process does; closes standard output."""
+    """
+    Listen at *address* until it is idle, unless another process does.
+
+    Standard output ends when it answers; before that it has the reason why it cannot.
+    """
     with address.with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with socket.socket(socket.AF_UNIX) as other, suppress(OSError):
@@ -54,7 +58,11 @@ def serve(address: Path, store: str) -> int:
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
         lock.flush()
-        anyio.run(_serve, address, store, lock)
+        try:
+            anyio.run(_serve, address, store, lock)
+        except (MnemoError, OSError, ImportError, ValueError) as error:
+            sys.stdout.write(str(error))
+            return 2
     return 0
 
 
@@ -82,11 +90,11 @@ def _keep_private(store: str) -> None:
 async def _serve(address: Path, store: str, lock: TextIO) -> None:
     listener = await anyio.create_unix_listener(address, mode=0o600)
     fcntl.flock(lock, fcntl.LOCK_UN)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever started it goes on
     _keep_private(store)
     async with Mnemo(store, config=Config.from_env()) as memory:
         repo = await memory.open_repo(os.environ.get("MNEMO_REPO", "default"))
         await repo.recall("what is known")  # loads what the first prompt would wait for
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever started it goes on
         with anyio.CancelScope() as scope:
             await listener.serve(Hooks(repo, scope).handle)
 

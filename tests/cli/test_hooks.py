@@ -248,7 +248,8 @@ def test_without_the_process_a_prompt_waits_for_nothing_and_starts_it(agent):
 
 def test_a_late_answer_is_none(agent):
     """Whatever the process does, the prompt goes on."""
-    agent.hook("session-start")
+    agent.say("s1", *TALK)
+    agent.hook("stop")
     agent.end(signal.SIGKILL)
     (lock,) = agent.run.glob("*/*.lock")
     address = lock.with_suffix(".sock")
@@ -319,6 +320,17 @@ def test_a_transcript_that_is_not_there_is_told(agent):
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
     assert "none.jsonl" in err
+
+
+def test_a_memory_that_cannot_be_opened_is_told(agent):
+    """The process that stores says why; the agent goes on."""
+    agent.store.parent.mkdir()
+    agent.store.write_text("This is no database. " * 100)
+    agent.say("s1", *TALK)
+    process = agent.start("stop")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "")
+    assert "memory.db" in err
 
 
 def test_a_socket_folder_of_others_is_refused(agent):
