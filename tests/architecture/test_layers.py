@@ -252,7 +252,8 @@ def test_rows_know_no_engine():
         str(path.relative_to(ROOT)): sqlite_in(path.read_text(encoding="utf-8")) for path in rules
     }
     assert {name: words for name, words in found.items() if words} == {
-        "stores.py": ["mnemo.store.sqlite.engine"]
+        "cli/hook.py": ["mnemo.store.sqlite.glance"],  # has no time to open a store
+        "stores.py": ["mnemo.store.sqlite.engine"],
     }
 
 
