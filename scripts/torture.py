@@ -84,11 +84,14 @@ def _killed_often(subject: Subject, folder: Path, count: int, until: float, out:
     """Kill it so often in one folder; each time it is opened again shows what the last one cost."""
     acknowledged = list[str]()
     for number in range(count + 1):
+        worker = None
         try:
             worker = subject.open(folder)
+            stored = worker.ask("texts") if number else []
         except PeerError as error:
+            if worker is not None:
+                worker.end()
             return out.count("does not open again", error)
-        stored = worker.ask("texts") if number else []
         gone = missing(acknowledged, stored)
         if number:
             out.count(
