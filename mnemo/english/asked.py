@@ -225,6 +225,12 @@ def kinds_of(text: str) -> frozenset[str]:
     return frozenset(kind for kind, pattern in _PATTERNS.items() if pattern.search(folded))
 
 
+@lru_cache(maxsize=512)
+def tells_change(word: str) -> bool:
+    """Whether *word*, folded, alone makes a sentence of one of ``KINDS``."""
+    return any(pattern.fullmatch(word) for pattern in _PATTERNS.values())
+
+
 VALUES = ("money", "time", "day", "number")
 """Types of values that a sentence may give."""
 

@@ -24,7 +24,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.english.asked import KINDS, VALUES, kinds_of, told_by, values_of
+from mnemo.english.asked import KINDS, VALUES, kinds_of, tells_change, told_by, values_of
 from mnemo.english.dates import spans_of
 from mnemo.english.entities import names
 from mnemo.english.sentences import sentences
@@ -33,7 +33,7 @@ from mnemo.english.words import index_terms
 from mnemo.recall.result import Candidate, SourceRef
 from mnemo.recall.score import explained
 from mnemo.recall.search import Found, Search
-from mnemo.runtime.text import STOP_WORDS, fold
+from mnemo.runtime.text import STOP_WORDS, fold, words
 from mnemo.values.graph import Node, NodeType, Semantic
 
 BEST = 20
@@ -235,6 +235,12 @@ def _terms(text: str) -> frozenset[str]:
     return frozenset(index_terms(text)) - _stops()
 
 
+def _are_linked(older: str, newer: str) -> bool:
+    """Whether both say a word of one topic: that both things "moved" tells of no such."""
+    both = _terms(older) & _terms(newer)
+    return bool(both and both - _terms(" ".join(filter(tells_change, words(fold(newer))))))
+
+
 @lru_cache(maxsize=256)
 def _named(text: str) -> frozenset[str]:
     """Names in *text*, the capital at the beginning of a sentence aside."""
@@ -258,7 +264,7 @@ def pair_numbers(older: str, newer: str, cosine: float) -> dict[str, float]:
     kinds = kinds_of(newer)
     return {
         "cosine": cosine,
-        "linked": float(bool(a & b)),
+        "linked": float(_are_linked(older, newer)),
         "shared": len(a & b) / max(1, min(len(a), len(b))),
         **{kind: float(kind in kinds) for kind in KINDS},
         "value": float(any(said[t] and say[t] and not said[t] & say[t] for t in VALUES)),

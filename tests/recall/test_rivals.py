@@ -71,6 +71,20 @@ def test_a_newer_without_the_words_that_are_asked_about_is_no_rival(question, ol
     assert found == Ranking([0, 1], [None, None])
 
 
+def test_a_word_of_change_links_no_two_statements():
+    """Both things moved, and the one has nothing to do with the other."""
+    tom, flight = "My brother Tom moved to Lisbon last spring.", "The flight got moved to Saturday."
+    given = replace(
+        candidates(tom, flight, CAT, near=0.22),
+        scores=[0.38, 0.23, 0.2],
+        cosines=np.array([0.4, 0.13, 0.1]),
+    )
+    assert outdated("Where does her sibling live?", given).order == [0, 1, 2]
+    moved = "My brother moved again, to Porto."
+    found = outdated("Where does her brother live?", candidates(tom, moved, CAT, near=0.6))
+    assert found.order[:2] == [1, 0]
+
+
 def test_the_older_is_never_placed_before_the_newer():
     """Where the newer is the better match anyway, the order is kept and the older marked."""
     found = outdated("What is her work now?", candidates(TEACHER, NURSE, days="10"))
