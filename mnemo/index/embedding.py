@@ -251,12 +251,9 @@ class Embedding(ABC):
         if self.owe is None:
             await self.embed_waiting()
             return
-        # What an earlier run left is owed at once: a job knows from where on there is something.
-        is_known = self._own > 0 or self.is_held
-        done = is_known and await self.embed_waiting(MOST_OWN)
-        while not done and not await self.owe():
-            turn = partial(_is_before, elapsed() + TURN_S)
-            done = await self.embed_waiting(goes_on=turn, unread=True)
+        # What was left by an earlier run is no reason to read all into memory.
+        while not await self.embed_waiting(MOST_OWN, unread=not self._own) and not await self.owe():
+            await self.embed_waiting(goes_on=partial(_is_before, elapsed() + TURN_S), unread=True)
 
     async def work_off(
         self, since: FeedCursor, *, goes_on: Callable[[], bool]
