@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from postgres_server import ON_POSTGRES, execute
 from mnemo import Config, Mnemo, Repository
 from mnemo.errors import ModelUnavailable
 from mnemo.index import embedding
+from mnemo.index.embedding import Embedding
 from mnemo.log import job_rules
 from mnemo.log.feed import StoredFeed
 from mnemo.repository import remembering
@@ -121,14 +123,21 @@ async def test_a_worker_makes_the_vectors_that_a_service_leaves(place):
 
 
 async def test_a_worker_reads_what_came_since_the_last_job_alone(place, monkeypatch):
-    """A process that opens the repository anew does not look at what has its vectors."""
-    changes, begun = StoredFeed.changes, []
+    """A job of a process that opens the repository anew does not look at what has its vectors."""
+    changes, work_off, begun = StoredFeed.changes, Embedding.work_off, []
+    is_job = ContextVar("is_job", default=False)
 
     async def noted(feed: StoredFeed, after: Any, **options: Any) -> Any:
-        begun.append(after)
+        if is_job.get():  # who has just opened may have looked at a page before
+            begun.append(after)
         return await changes(feed, after, **options)
 
+    async def as_job(*given: Any, **options: Any) -> Any:
+        is_job.set(True)
+        return await work_off(*given, **options)
+
     monkeypatch.setattr(StoredFeed, "changes", noted)
+    monkeypatch.setattr(Embedding, "work_off", as_job)
     mine, its = Noting(), Noting()
     async with service(place, mine, background=False) as app:
         repo = await app.open_repo("r")
