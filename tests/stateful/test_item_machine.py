@@ -65,8 +65,9 @@ class ItemMachine(OverEngines):
 
     def do(self, operation: ItemOperation) -> Any:
         """The result of one operation, prepared as the facade does."""
-        batch = Batch.checked([operation], SPACE)
+        batch = Batch.checked([operation])
         batch.copy_values()
+        batch.space = SPACE
         batch.vectors = [VECTORS[text] for text in batch.texts]
         # Nothing is in memory: all vectors are read within the transaction.
         view = VectorView(np.empty(0, np.int64), np.empty((0, 4), np.float32))
