@@ -360,9 +360,7 @@ class TranscriptWriter(TranscriptReader):
         self, tx: Tx, repo_id: str, now: datetime, lease_time: LeaseTime | None = None
     ) -> None:
         super().__init__(tx, repo_id, now, lease_time)
-        self._is_new = not self._repo
-        if self._is_new:
-            self._repo = repo_number(tx, repo_id)
+        self._repo_id = repo_id
         self._has_written = False
         self._kept: dict[str, None] = {}
         self._added: list[tuple[StoredMessage, str]] = []
@@ -370,12 +368,18 @@ class TranscriptWriter(TranscriptReader):
     @property
     def _out(self) -> Tx:
         """The transaction, to write over."""
-        self._has_written = True
+        self._enter()
         return self._tx
+
+    def _enter(self) -> None:
+        """Enter the repository, if it is new: what writes nothing makes none, nor one that went."""
+        self._has_written = True
+        if not self._repo:
+            self._repo = repo_number(self._tx, self._repo_id)
 
     def run(self, work: Callable[[TranscriptWriter], T]) -> T | Conflict:
         """Do *work*; what it refuses before it has written anything, it refuses for itself."""
-        self._has_written = self._is_new
+        self._has_written = False
         try:
             return work(self)
         except Conflict as refusal:
@@ -426,7 +430,7 @@ class TranscriptWriter(TranscriptReader):
 
     def keep(self, thread: Thread) -> None:
         """Write the thread's row."""
-        self._has_written = True
+        self._enter()
         self._threads[thread.id] = thread
         self._kept[thread.id] = None
 

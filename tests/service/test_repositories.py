@@ -3,6 +3,7 @@
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,11 @@ from mnemo import (
     UsageError,
 )
 from mnemo.erasure import repositories
+from mnemo.log.job_rules import finish_embedding, finish_job
+from mnemo.protocols import FeedCursor
 from mnemo.store.sqlite import connection as readers
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
+from mnemo.values.jobs import Job
 
 SECRET = "vqzkxwbrtd"
 KEPT = {"meta", "owners", "erased", "repos", "sqlite_sequence"}
@@ -214,6 +218,20 @@ async def test_another_service_loses_a_deleted_repository(kit, db):
 
 
 @pytest.mark.slow
+async def test_what_ends_late_brings_no_deleted_repository_back(kit, db):
+    """A worker elsewhere that finishes, or a refused write: what writes nothing makes nothing."""
+    async with Mnemo(db, embedder=HashingEmbedder()) as other:
+        theirs = await other.open_repo("gone")
+        await theirs.remember("I play the cello.")
+        await theirs.settle()
+        job = Job(kind="extract", subject="t", due_at=kit.clock.now()).claimed("some token")
+        await kit.memory.delete_repo("gone")
+        transcript = theirs._parts.transcript
+        await transcript.writing(partial(finish_job, job=job))
+        await transcript.writing(partial(finish_embedding, job=job, until=FeedCursor()))
+        assert "gone" not in {one.id for one in await kit.memory.repos()}
+
+
 async def test_a_backup_is_a_store_of_one_moment_while_others_write(kit, db):
     """All that was acknowledged before is in it, and what it holds is consistent."""
     target = db.parent / "copy of it.db"
