@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = "mnemo/guide/"
 _ROW = re.compile(rf"^\| ([\w ]+) \| (\[.*\]\({PAGES}.*\)) \|$", re.MULTILINE)
 _LINK = re.compile(rf"\[([^\]]+)\]\({PAGES}([\w-]+\.md)\)")
-_INTRODUCTION = re.compile(r"# (\w+)\n\n(?:<!--.*?-->\n\n)?(.+?)\n\n", re.DOTALL)
+_INTRODUCTION = re.compile(r"# (\w+)\n+(?:<!--.*?-->\n+)?(.+?)\n\n", re.DOTALL)
 
 
 def titles(readme: str) -> dict[str, str]:
