@@ -114,8 +114,8 @@ def import_(
 
     Args:
         file: What to read; `-`: an archive on standard input.
-        from_: auto, archive, chatgpt, claude, claude-code, openai, mem0, langgraph-store or
-            markdown.
+        from_: auto, archive, chatgpt, claude, claude-code, openai, mem0, langgraph-store, zep,
+            zep-facts, letta, chroma or markdown.
         thread: As messages into this conversation.
         dry_run: Of a service's export: show what it holds.
         strict: End at the first broken record of an export.
@@ -318,7 +318,8 @@ def _tell(arrival: Arrival, source: str, repo: str) -> None:
 
 
 def _unit(source: str) -> str:
-    return {"langgraph-store": "items", "mem0": "memories"}.get(source, "messages")
+    memories = dict.fromkeys(("chroma", "mem0", "zep-facts"), "memories")
+    return {**memories, "langgraph-store": "items", "letta": "records"}.get(source, "messages")
 
 
 def _row(record: Record | KeyedRecord | MemoryRecord) -> tuple[str, datetime | None, str, str]:

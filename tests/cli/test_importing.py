@@ -465,7 +465,67 @@ def test_the_progress_of_an_import_is_shown_on_a_terminal_and_ends(cli, put, mon
     assert written.getvalue().endswith("\x1b[?25h")
 
 
+ZEP = [
+    {
+        "thread_id": "t1",
+        "messages": [
+            {
+                "uuid": "z1",
+                "role": "user",
+                "name": "Ada",
+                "content": "I moved to Bern.",
+                "created_at": "2026-03-02T09:00:00Z",
+            },
+            {"uuid": "z2", "role_type": "assistant", "role": "bot", "content": "Noted."},
+            {"uuid": "z3", "role": "user", "content": " "},
+        ],
+    },
+    {"messages": [{"uuid": "z4", "role": "user", "content": "I play the cello."}]},
+]
+ZEP_FACTS = [
+    {
+        "uuid": "e1",
+        "name": "LIVES_IN",
+        "fact": "Ada lives in Bern.",
+        "valid_at": "2026-03-02T09:00:00Z",
+        "created_at": "2026-03-05T09:00:00Z",
+        "invalid_at": None,
+    },
+    {"uuid": "e2", "fact": "Ada plays the cello.", "created_at": "2026-03-05T09:00:00Z"},
+    {"uuid": "e3", "fact": "Ada lives in Lund.", "invalid_at": "2026-03-02T09:00:00Z"},
+]
+LETTA = [
+    {
+        "id": "message-1",
+        "message_type": "user_message",
+        "date": "2026-03-02T09:00:00Z",
+        "agent_id": "agent-1",
+        "content": json.dumps({"type": "user_message", "message": "I moved to Bern."}),
+    },
+    {
+        "id": "message-2",
+        "message_type": "assistant_message",
+        "content": [{"type": "text", "text": "Noted."}],
+    },
+    {"id": "message-3", "message_type": "reasoning_message", "reasoning": "Hm."},
+    {"id": "message-4", "message_type": "user_message", "content": '{"type": "login"}'},
+    {"id": "block-1", "label": "human", "value": "Ada plays the cello."},
+    {"id": "passage-1", "text": "Ada's sister is Mara.", "created_at": "2026-03-02T09:00:00Z"},
+]
+CHROMA = [
+    {
+        "ids": ["c1", "c2", "c3"],
+        "embeddings": None,
+        "documents": ["Ada lives in Bern.", None, "Ada plays the cello."],
+        "metadatas": [{"page": 4}, None, None],
+    },
+    {"ids": ["c4"], "documents": ["Ada keeps bees."], "metadatas": None},
+]
 EXPORTS: dict[str, tuple[str, list[Any]]] = {
+    "zep": ("threads.json", ZEP),
+    "zep-facts": ("edges.json", ZEP_FACTS),
+    "letta": ("agent.json", LETTA),
+    "chroma": ("collection.json", CHROMA),
     "chatgpt": ("conversations.json", CHATGPT * 2),
     "claude": ("conversations.json", CLAUDE),
     "claude-code": ("session.jsonl", CLAUDE_CODE),
@@ -473,6 +533,37 @@ EXPORTS: dict[str, tuple[str, list[Any]]] = {
     "mem0": ("export.json", MEM0["results"]),
     "langgraph-store": ("items.jsonl", STORE),
 }
+
+
+OTHERS = {
+    "zep": ("zep: 3 messages added", "zep, skipped, 1: empty"),
+    "zep-facts": ("zep-facts: 2 memories added", "skipped, 1: no longer true"),
+    "letta": ("letta: 4 records added", "skipped, 1: reasoning_message"),
+    "chroma": ("chroma: 3 memories added", "skipped, 1: empty"),
+}
+
+
+@pytest.mark.parametrize("source", OTHERS)
+def test_other_memories_come_along_once(cli, put, source):
+    """Recognised, told, found in their own words, and with a second import there already."""
+    name = put(*EXPORTS[source])
+    first, again = cli("import", name), cli("import", name)
+    told, skipped = OTHERS[source]
+    assert f"from {told}, 0 were" in first.out
+    assert skipped.partition(", s")[2] in first.out or skipped in first.out
+    number = told.split()[1]
+    assert f" 0 {told.split()[2]} added, {number} were there" in again.out
+    assert "Bern" in cli("recall", "Where does Ada live?" if source != "zep" else "Bern").out
+
+
+def test_who_said_it_and_where_stays_with_what_comes_from_zep_and_letta(read):
+    """Speakers, times and threads; a user's words are taken out of Letta's envelope."""
+    first, second, _, fourth = read("threads.json", ZEP, "zep")
+    assert (first.thread_id, first.message.actor, first.message.id) == ("zep/t1", "Ada", "z1")
+    assert (second.message.role, fourth.thread_id) == ("assistant", "zep/threads")
+    said, answered, *_ = read("agent.json", LETTA, "letta")
+    assert (said.thread_id, said.message.text) == ("letta/agent-1", "I moved to Bern.")
+    assert answered.thread_id == "letta/agent"
 
 
 @pytest.mark.parametrize("source", EXPORTS)
@@ -545,6 +636,9 @@ def test_memory_does_not_grow_with_the_file(tmp_path, source):
         ("claude", [0, "chat_messages", 0, "created_at"]),
         ("claude-code", [1, "timestamp"]),
         ("mem0", [0, "created_at"]),
+        ("zep", [0, "messages", 0, "created_at"]),
+        ("zep-facts", [0, "valid_at"]),
+        ("letta", [0, "date"]),
     ],
 )
 def test_a_date_without_a_year_breaks_its_message_alone(read, source, path):

@@ -25,7 +25,7 @@ OnRead: TypeAlias = Callable[[int], None]
 _CHUNK = 1 << 20
 """Bytes that are read at once; doubled while one value is longer."""
 _BLANKS = " \t\r\n"
-_LISTS = ("results", "memories", "conversations", "items", "data")
+_LISTS = ("results", "memories", "conversations", "items", "data", "edges")
 """Keys under which exports wrap their list."""
 _MARGIN = 64
 """Characters before the end of what is in memory: a mistake there may be a cut."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from mnemo.cli.importing.records import (
     MemoryRecord,
     Record,
     Skipped,
+    list_of,
     mapping_of,
     named,
     optional_text,
@@ -150,6 +151,7 @@ def mem0(raw: Any, place: str) -> Iterator[Item]:
         time_of(times.get("updated_at", times.get("created_at"))),
         {**given, **owners, **categories, **times, "mem0_id": named(memory, "id", "memory_id")},
         place,
+        "mem0_id",
     )
 
 
@@ -164,6 +166,130 @@ def _is_deleted(memory: Mapping[str, Any]) -> bool:
     flags = (memory.get(name) for name in ("is_deleted", "deleted", "deleted_at"))
     states = (str(memory.get(name, "")).casefold() for name in ("event", "state", "status"))
     return any(flags) or any(state in ("delete", "deleted") for state in states)
+
+
+def is_zep(raw: Any) -> bool:
+    """Whether *raw* looks like a thread of Zep: messages that have a ``uuid``."""
+    messages = raw.get("messages") if isinstance(raw, Mapping) else None
+    return isinstance(messages, list) and any(
+        isinstance(one, Mapping) and "uuid" in one for one in messages
+    )
+
+
+def zep(raw: Any, place: str, stem: str = "") -> Iterator[Item]:
+    """Read one thread; *stem* of the file names one without an id."""
+    thread = mapping_of(raw)
+    name = optional_text(thread, "thread_id", "thread_uuid", "session_id", "uuid") or stem
+    for number, one in enumerate(list_of(thread, "messages"), 1):
+        spot = f"{place}, message {number}"
+        try:
+            yield _zep_message(mapping_of(one), f"zep/{name}", spot)
+        except ValueError as error:
+            yield Broken(spot, str(error))
+
+
+def _zep_message(raw: Mapping[str, Any], thread: str, place: str) -> Item:
+    text = optional_text(raw, "content")
+    if text is None:
+        return Skipped(place, "empty")
+    role = _ZEP_ROLES.get(str(raw.get("role_type") or raw.get("role")), "user")
+    at = time_of(raw.get("reference_time") or raw.get("created_at"))
+    who = optional_text(raw, "name") if role == "user" else None
+    return Record(thread, Message(role, text, id=named(raw, "uuid"), at=at, actor=who), place)
+
+
+_ZEP_ROLES: dict[str, Any] = {"assistant": "assistant", "system": "system"}
+
+
+def is_zep_fact(raw: Any) -> bool:
+    """Whether *raw* looks like an edge of a graph of Zep or Graphiti."""
+    return isinstance(raw, Mapping) and {"uuid", "fact"} <= raw.keys()
+
+
+def zep_fact(raw: Any, place: str) -> Iterator[Item]:
+    """Read one edge; one that has ended is skipped."""
+    edge = mapping_of(raw)
+    if edge.get("invalid_at") or edge.get("expired_at"):
+        yield Skipped(place, "no longer true")
+        return
+    text = optional_text(edge, "fact")
+    if text is None:
+        raise ValueError('has no text in "fact"')
+    times = {name: edge[name] for name in ("valid_at", "created_at") if edge.get(name)}
+    at = time_of(times.get("valid_at", times.get("created_at")))
+    metadata = {"relation": edge.get("name"), **times, "zep_id": named(edge, "uuid")}
+    yield MemoryRecord(text, at, metadata, place, "zep_id")
+
+
+def is_letta(raw: Any) -> bool:
+    """Whether *raw* looks like a message, a block or a passage of a Letta agent."""
+    if not isinstance(raw, Mapping):
+        return False
+    is_block = {"label", "value"} <= raw.keys()
+    return "message_type" in raw or is_block or str(raw.get("id")).startswith("passage-")
+
+
+def letta(raw: Any, place: str, stem: str = "") -> Iterator[Item]:
+    """Read one of them; of messages what user and assistant said."""
+    given = mapping_of(raw)
+    kind = given.get("message_type")
+    if kind is None:
+        text = optional_text(given, "text", "value")
+        if text is None:
+            yield Skipped(place, "empty")
+            return
+        label = optional_text(given, "label")
+        at = time_of(given.get("created_at"))
+        metadata = {"letta_id": named(given, "id"), **({"label": label} if label else {})}
+        yield MemoryRecord(f"{label}: {text}" if label else text, at, metadata, place, "letta_id")
+        return
+    role = {"user_message": "user", "assistant_message": "assistant"}.get(str(kind))
+    text = _letta_text(given.get("content"))
+    if role is None or text is None:
+        yield Skipped(place, str(kind) if role is None else "empty")
+        return
+    thread = f"letta/{optional_text(given, 'conversation_id', 'agent_id') or stem}"
+    said: Any = role
+    at = time_of(given.get("date") or given.get("created_at"))
+    yield Record(thread, Message(said, text, id=named(given, "id"), at=at), place)
+
+
+def _letta_text(content: Any) -> str | None:
+    """What is said; a user's words are wrapped in JSON by older servers."""
+    if isinstance(content, list):
+        parts = (one.get("text") for one in content if isinstance(one, Mapping))
+        content = "\n".join(one for one in parts if isinstance(one, str))
+    if not isinstance(content, str) or is_blank(content):
+        return None
+    try:
+        wrapped = json.loads(content)
+    except ValueError:
+        return content
+    if not isinstance(wrapped, Mapping) or "type" not in wrapped:
+        return content
+    return optional_text(wrapped, "message") if wrapped["type"] == "user_message" else None
+
+
+def is_chroma(raw: Any) -> bool:
+    """Whether *raw* looks like what ``collection.get()`` gives."""
+    return isinstance(raw, Mapping) and isinstance(raw.get("ids"), list) and "documents" in raw
+
+
+def chroma(raw: Any, place: str) -> Iterator[Item]:
+    """Read a collection; its metadata stay, its vectors are made anew."""
+    found = mapping_of(raw)
+    ids, texts, metadata = (list_of(found, name) for name in ("ids", "documents", "metadatas"))
+    for number, (id, text) in enumerate(zip_longest(ids, texts), 1):
+        spot = f"{place}, document {number}"
+        if not isinstance(id, str) or not (text is None or isinstance(text, str)):
+            yield Broken(spot, 'has no id or text: give what get() returns, with "documents"')
+            continue
+        if text is None or is_blank(text):
+            yield Skipped(spot, "empty")
+            continue
+        beside = metadata[number - 1] if number <= len(metadata) else None
+        kept = dict(beside) if isinstance(beside, Mapping) else {}
+        yield MemoryRecord(text, None, {**kept, "chroma_id": id}, spot, "chroma_id")
 
 
 def is_store_item(raw: Any) -> bool:
@@ -195,7 +321,7 @@ class _Reader:
 
     unit: str
     matches: Callable[[Any], bool]
-    read: Callable[[Any, str], Iterator[Item]]
+    read: Callable[..., Iterator[Item]]
 
 
 def _is_openai(raw: Any) -> bool:
@@ -222,6 +348,10 @@ _READERS = {
     "chatgpt": _Reader("conversation", chats.is_chatgpt, chats.chatgpt),
     "claude": _Reader("conversation", chats.is_claude, chats.claude),
     "claude-code": _Reader("line", chats.is_claude_code, chats.claude_code),
+    "zep": _Reader("thread", is_zep, zep),
+    "zep-facts": _Reader("fact", is_zep_fact, zep_fact),
+    "letta": _Reader("record", is_letta, letta),
+    "chroma": _Reader("collection", is_chroma, chroma),
     "openai": _Reader("conversation", _is_openai, _openai),
     "langgraph-store": _Reader("item", is_store_item, store_item),
     "mem0": _Reader("memory", is_mem0, mem0),
@@ -269,7 +399,8 @@ def items_of(file: Path, source: str, on_read: OnRead = lambda count: None) -> I
         on_read(size_of(file))
         return
     reader = _READERS[source]
-    read = partial(_openai, stem=file.stem) if source == "openai" else reader.read
+    named_by_file = source in ("letta", "openai", "zep")
+    read = partial(reader.read, stem=file.stem) if named_by_file else reader.read
     for value in stream_values(file, on_read=on_read):
         if isinstance(value, ImportFileError):
             yield Broken(f"line {value.line}", f"column {value.column}: {value.what}")

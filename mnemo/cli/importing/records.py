@@ -34,12 +34,13 @@ class KeyedRecord:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRecord:
-    """A fact that another service has extracted; *metadata* have its ``mem0_id``, which stays."""
+    """A text of another memory; *metadata* have its id there, which stays, under *id_name*."""
 
     text: str
     at: datetime | None
     metadata: Mapping[str, Any]
     place: str
+    id_name: str
 
 
 @dataclass(frozen=True, slots=True)

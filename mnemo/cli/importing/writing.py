@@ -227,9 +227,11 @@ async def _put(repo: Repository, arrival: Arrival, records: Sequence[KeyedRecord
 
 async def _add(repo: Repository, records: Sequence[MemoryRecord], arrival: Arrival) -> list[Broken]:
     """Add *records* whose ids are not there, the oldest first; what was refused."""
-    ids = [record.metadata["mem0_id"] for record in records]
-    there = await repo.memories(where={"mem0_id": ids}, superseded=True, limit=AT_ONCE)
-    known = {str(memory.metadata["mem0_id"]): memory for memory in there}
+    known: dict[str, Memory] = {}
+    for name in {record.id_name for record in records}:
+        ids = [record.metadata[name] for record in records if record.id_name == name]
+        there = await repo.memories(where={name: ids}, superseded=True, limit=AT_ONCE)
+        known |= {str(memory.metadata[name]): memory for memory in there}
     refused: list[Broken] = []
     for record in sorted(records, key=lambda one: one.at or _LONG_AGO):
         try:
@@ -244,10 +246,10 @@ async def _add(repo: Repository, records: Sequence[MemoryRecord], arrival: Arriv
 
 async def _add_one(repo: Repository, record: MemoryRecord, known: dict[str, Memory]) -> bool:
     """Whether it is new: not there by its id, and no other memory says the same."""
-    id = record.metadata["mem0_id"]
+    id = record.metadata[record.id_name]
     if id not in known:
         known[id] = await repo.add_memory(record.text, at=record.at, metadata=record.metadata)
-        return bool(known[id].metadata.get("mem0_id") == id)
+        return bool(known[id].metadata.get(record.id_name) == id)
     if known[id].version == 1 and known[id].text != record.text:
         raise ValueError(f"memory {id!r} is there with another text; the first one stays")
     return False
