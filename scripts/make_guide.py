@@ -267,10 +267,16 @@ def figures() -> str:
         }
         begin = row.partition("-")[0]
         command = COMMANDS.get(begin, f"scripts/bench {row}")
-        places = sorted({f"{run['day']} on {run['machine']}" for run in runs})
         grid = _grid(", ".join(differ), columns, _measured)
-        lines += [f"## {row}", "", *grid, "", f"`{command}`, {'; '.join(places)}.", ""]
+        lines += [f"## {row}", "", *grid, "", f"`{command}`. {_where(runs)}", ""]
     return "\n".join(lines[:-1])
+
+
+def _where(runs: list[dict[str, Any]]) -> str:
+    """When and where *runs* were measured."""
+    places = sorted({f"{run['day']} on {_LOAD.sub('', run['machine'])}" for run in runs})
+    loads = sorted(float(load) for run in runs for load in _LOAD.findall(run["machine"]))
+    return f"Measured {'; '.join(places)}; load {loads[0]} to {loads[-1]}."
 
 
 def _differs(runs: list[dict[str, Any]], key: str, first: Any) -> bool:
@@ -297,11 +303,8 @@ def scale() -> str:
             size, sized, what = name.partition(_SIZED)
             found, told = (by_size, columns[size]) if sized else (by_engine, ENGINES[engine])
             found.setdefault(told, {})[what or name] = figure
-    places = sorted({f"{run['day']} on {_LOAD.sub('', run['machine'])}" for run in _runs()})
-    loads = sorted(float(load) for run in _runs() for load in _LOAD.findall(run["machine"]))
-    told = f"Measured {'; '.join(places)}; load {loads[0]} to {loads[-1]}."
     tables = [_grid("figure", by_engine, _measured), _grid("texts", by_size, _measured)]
-    return "\n".join([*tables[0], "", *tables[1], "", told])
+    return "\n".join([*tables[0], "", *tables[1], "", _where(_runs())])
 
 
 def _grid(

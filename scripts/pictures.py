@@ -91,10 +91,9 @@ def states() -> str:
 # ── What recall finds ────────────────────────────────────────────────────────────────
 
 MEASURES = {
-    "recall@10": "of the evidence among ten",
+    "recall@10": "evidence among ten",
     "answered@5": "answered among five",
     "answered@1": "answered first",
-    "current above": "what holds now is above what did",
 }
 METHODS = {
     "BM25": "BM25",
@@ -133,7 +132,7 @@ def _groups(runs: list[Mapping[str, Any]]) -> Iterator[tuple[str, list[Bar]]]:
     for run in runs:
         if not run["row"].startswith("questions-") or run["settings"]["file"] == "total":
             continue
-        file = Path(run["settings"]["file"]).stem
+        file = Path(run["settings"]["file"]).stem.replace("-dev", " ").strip()
         values = {figure["name"]: figure["value"] for figure in run["figures"]}
         for measure, told in MEASURES.items():
             bars = [
@@ -142,7 +141,7 @@ def _groups(runs: list[Mapping[str, Any]]) -> Iterator[tuple[str, list[Bar]]]:
                 if f"{measure}: {method}" in values
             ]
             if bars:
-                yield f"{file}: {told}", bars
+                yield f"{file}, {told}", bars
     peers = {run["settings"]["peer"]: run["figures"] for run in runs if run["row"] == "peers"}
     found = [
         (name, 100 * figure["value"], name.startswith("mnemo"))
@@ -151,7 +150,7 @@ def _groups(runs: list[Mapping[str, Any]]) -> Iterator[tuple[str, list[Bar]]]:
         if figure["name"].startswith("evidence recall")
     ]
     if found:
-        yield "locomo, peers with the same vectors", sorted(found, key=lambda bar: bar[1])
+        yield "locomo, peers of equal vectors", sorted(found, key=lambda bar: bar[1])
 
 
 # ── The inspector ────────────────────────────────────────────────────────────────────
