@@ -22,6 +22,7 @@ AXE = Path(__file__).parent / "web" / "vendor" / "axe.min.js"
 VIEWS = ("overview", "sessions", "recall", "memories", "people", "threads", "notes", "activity")
 SCRIPT = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)>"
 # Effects run after a frame is painted; what they begin to load is shown in the next one.
+SIZE = 1280, 900
 LIMIT_S = 120
 """Seconds for anything that is waited for: a test fails by what it finds, not by a slow machine."""
 TWO_FRAMES = """new Promise((done) =>
@@ -145,17 +146,21 @@ async def served(model: ChatModel | None = None, **config: Any) -> AsyncIterator
 
 @asynccontextmanager
 async def inspected(
-    browser: Any, server: Served, *, token: str = "all"
+    browser: Any, server: Served, *, token: str = "all", size: tuple[int, int] = SIZE
 ) -> AsyncIterator[Inspector]:
     """The inspector of *server* in a fresh profile; at the end nothing may be complained of."""
-    async with inspected_at(browser, server.url, server.tokens.get(token, token)) as inspector:
+    token = server.tokens.get(token, token)
+    async with inspected_at(browser, server.url, token, size=size) as inspector:
         yield inspector
 
 
 @asynccontextmanager
-async def inspected_at(browser: Any, url: str, token: str) -> AsyncIterator[Inspector]:
+async def inspected_at(
+    browser: Any, url: str, token: str, *, size: tuple[int, int] = SIZE
+) -> AsyncIterator[Inspector]:
     """The inspector of the server at *url*, as of ``inspected``."""
-    context = await browser.new_context(viewport={"width": 1280, "height": 900})
+    # A window that is made smaller later keeps the media queries of the large one now and then.
+    context = await browser.new_context(viewport=dict(zip(("width", "height"), size, strict=True)))
     context.set_default_timeout(1e3 * LIMIT_S)
     inspector = Inspector(await context.new_page(), url)
     inspector.attend()

@@ -91,10 +91,9 @@ SHOWN = {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_every_view_shows_all_of_its_text_with_contrast(browser, server, width, scheme):
     """Nothing is wider than the window or cut, axe-core finds no fault, the console is silent."""
-    async with inspected(browser, server) as inspector:
+    async with inspected(browser, server, size=(width, 900)) as inspector:
         page = inspector.page
         await page.emulate_media(color_scheme=scheme)
-        await page.set_viewport_size({"width": width, "height": 900})
         faults = []
         for view in VIEWS:
             for params in SHOWN[view]:
@@ -116,9 +115,8 @@ async def test_every_view_shows_all_of_its_text_with_contrast(browser, server, w
 
 async def test_on_a_wall_all_is_larger_and_stays_in_the_window(browser, server):
     """At 4K the foot of the sidebar is in sight, and a curve's hairline is where the pointer is."""
-    async with inspected(browser, server) as inspector:
+    async with inspected(browser, server, size=(3840, 2160)) as inspector:
         page = inspector.page
-        await page.set_viewport_size({"width": 3840, "height": 2160})
         await inspector.open("overview", repo=REPO)
         foot = await page.locator(".side footer").bounding_box()
         assert 1_900 < foot["y"] + foot["height"] <= 2_160
@@ -135,9 +133,8 @@ async def test_on_a_wall_all_is_larger_and_stays_in_the_window(browser, server):
 
 async def test_on_a_telephone_what_was_asked_for_is_in_sight(browser, server):
     """The answer comes before how it was found; what is chosen in a list takes the list's place."""
-    async with inspected(browser, server) as inspector:
+    async with inspected(browser, server, size=(360, 740)) as inspector:
         page = inspector.page
-        await page.set_viewport_size({"width": 360, "height": 740})
         await inspector.open("recall", repo=REPO, query="Where does Ada live?")
         tops = [
             (await page.get_by_text(text).first.bounding_box())["y"]

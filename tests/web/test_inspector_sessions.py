@@ -148,8 +148,7 @@ async def test_the_button_of_a_failed_session_is_in_the_first_600_pixels(
     model.script("semantic", ModelUnavailable("the model is down"))
     await session.close()
     await session.wait_for("failed")
-    async with inspected(browser, server) as inspector:
-        await inspector.page.set_viewport_size({"width": width, "height": height})
+    async with inspected(browser, server, size=(width, height)) as inspector:
         for params in ({}, {"session": session.id}):
             await inspector.open("sessions", repo=repo.id, **params)
             retry = inspector.page.get_by_role("button", name="Retry", exact=True)
