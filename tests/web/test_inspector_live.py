@@ -346,4 +346,6 @@ async def test_one_hairline_goes_through_all_curves_and_the_figures_are_of_that_
         )
         assert max(lines) - min(lines) <= 1
         await page.get_by_text("as numbers").click()
-        assert await page.get_by_role("region", name="as numbers").locator("tbody tr").count() == 60
+        rows = page.get_by_role("region", name="as numbers").locator("tbody tr")
+        await rows.nth(59).wait_for()
+        assert await rows.count() == 60
