@@ -425,7 +425,12 @@ def renewed(page: str, text: str) -> str:
     return text
 
 
-PICTURES = {"states": pictures.states, "recall": lambda: pictures.recall_plot(_all_runs())}
+PICTURES = {
+    "states": pictures.states,
+    "flow": pictures.flow,
+    "window": pictures.window,
+    "recall": lambda: pictures.recall_plot(_all_runs()),
+}
 """Picture → what draws it."""
 
 

@@ -1,6 +1,7 @@
 """
-The pictures of the README: session states, drawn from the machine's table; what recall finds beside
-other rankings, drawn from ``scripts/figures.jsonl``. ``scripts/make_guide`` writes both.
+The pictures of the README and the guide: session states, drawn from the machine's table; the way of
+a text; the budget of a window, drawn from its settings; what recall finds beside other rankings,
+drawn from ``scripts/figures.jsonl``. ``scripts/make_guide`` writes them.
 
 Run as a program, with Chromium, it takes a picture of the inspector, too.
 """
@@ -18,6 +19,8 @@ from urllib.parse import urlencode
 import anyio
 
 from mnemo import Mnemo
+from mnemo.config import ViewportConfig
+from mnemo.context.zones import Budget
 from mnemo.session.machine import TABLE
 
 FOLDER = Path(__file__).parents[1] / "mnemo" / "guide" / "pictures"
@@ -40,6 +43,24 @@ def _svg(width: int, height: int, title: str, parts: Iterable[str]) -> str:
 
 def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "middle") -> str:
     return f'<text x="{x}" y="{y}" class="{kind}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+TIP = (
+    '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7"'
+    ' markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z" class="tip"/></marker></defs>'
+)
+
+
+def _way(path: str) -> str:
+    return f'<path d="{path}" class="line" marker-end="url(#tip)"/>'
+
+
+def _box(x: int, y: int, width: int, height: int, name: str, told: str = "") -> list[str]:
+    """A box around a middle, with its name and, below that, what it does."""
+    corner = f'x="{x - width // 2}" y="{y - height // 2}"'
+    box = f'<rect {corner} width="{width}" height="{height}" rx="8" class="box"/>'
+    lines = [_text(x, y - 4, name, "head"), _text(x, y + 16, told, "soft")]
+    return [box, *(lines if told else [_text(x, y + 5, name, "head")])]
 
 
 # ── Session states ───────────────────────────────────────────────────────────────────
@@ -72,20 +93,87 @@ def states() -> str:
     words: dict[tuple[str, str], list[str]] = {}
     for row in TABLE:
         words.setdefault((row.source, row.dest), []).append(row.trigger.replace("_", " "))
-    parts = [
-        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7"'
-        ' markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z" class="tip"/></marker></defs>'
-    ]
+    parts = [TIP]
     for way, triggers in words.items():
         path, x, y = WAYS[way]
-        parts.append(f'<path d="{path}" class="line" marker-end="url(#tip)"/>')
+        parts.append(_way(path))
         parts.append(_text(x, y, ", ".join(triggers), "soft", SIDES.get(way, "middle")))
     for name, (x, y) in PLACES.items():
-        parts.append(
-            f'<rect x="{x - 55}" y="{y - 21}" width="110" height="42" rx="8" class="box"/>'
-        )
-        parts.append(_text(x, y + 5, name, "head"))
+        parts += _box(x, y, 110, 42, name)
     return _svg(870, 270, "The states of a session and what leads from one to the next", parts)
+
+
+# ── Where a text goes ────────────────────────────────────────────────────────────────
+
+BOX = (190, 62)
+BOXES = {
+    "append, remember": (105, 60, "messages and steps"),
+    "log": (335, 60, "stored, then acknowledged"),
+    "extraction": (565, 60, "in the background"),
+    "graph": (565, 200, "facts, instructions"),
+    "index": (335, 200, "words, vectors, columns"),
+    "recall": (105, 200, "answers with sources"),
+}
+"""What holds or moves a text → the middle of its box, and what it does."""
+FLOWS = (
+    ("M200 60 H232", "", 0, 0),
+    ("M430 60 H462", "", 0, 0),
+    ("M565 91 V161", "commit, all or nothing", 577, 132),
+    ("M470 200 H438", "", 0, 0),
+    ("M335 91 V161", "at once", 347, 132),
+    ("M240 200 H208", "", 0, 0),
+)
+"""Arrows: the path, its words, and where they begin."""
+
+
+def flow() -> str:
+    """Draw the way of a text from the call that stores it to the answer that cites it."""
+    parts = [TIP]
+    for path, words, x, y in FLOWS:
+        parts += [_way(path), _text(x, y, words, "soft", "start")]
+    for name, (x, y, told) in BOXES.items():
+        parts += _box(x, y, *BOX, name, told)
+    return _svg(740, 245, "The way of a text from the call to the answer", parts)
+
+
+# ── The context window ───────────────────────────────────────────────────────────────
+
+SCALE = 7.8
+"""Pixels of a hundredth of the budget."""
+
+
+def window() -> str:
+    """Draw how ``ViewportConfig`` divides a budget, and what of the window leaves at once."""
+    config = ViewportConfig()
+    budget = Budget.of(config.budget_tokens, config)
+    parts, left = [TIP], 40.0
+    shares = {
+        "long-term": budget.long_term,
+        "recent": budget.recent,
+        "goals": budget.goals,
+        "recalled": budget.recall,
+        "window: raw messages": budget.window,
+    }
+    for number, (name, tokens) in enumerate(shares.items()):
+        width = 100 * SCALE * tokens / budget.total
+        parts.append(f'<rect x="{left}" y="70" width="{width}" height="54" class="box"/>')
+        middle, y = left + width / 2, 44 if number % 2 else 20
+        parts.append(f'<path d="M{middle} {y + 6} V66" class="line"/>')
+        percent = f"{100 * tokens / budget.total:.0f} %"
+        parts.append(
+            _text(middle, y, f"{name}, {percent}", "soft", ("middle", "start")[number % 2])
+        )
+        left += width
+    scale, left = 100 * SCALE / budget.total, left - budget.window * 100 * SCALE / budget.total
+    zone, trigger = (left + scale * tokens for tokens in (budget.zone, budget.trigger))
+    parts.append(f'<rect x="{left}" y="70" width="{zone - left}" height="54" class="other"/>')
+    parts.append(_text((left + zone) / 2, 102, "leaves next", "head"))
+    parts.append(f'<path d="M{trigger} 60 V134" class="line" stroke-dasharray="4 3"/>')
+    share = f"{100 * budget.trigger / budget.window:.0f} %"
+    parts.append(_text(trigger, 150, f"above {share} of it, room is made", "soft", "end"))
+    parts += [_way(f"M{(left + zone) / 2} 124 C{left} 185 170 185 112 128")]
+    parts.append(_text(310, 186, "as a snapshot, and pins", "soft"))
+    return _svg(860, 200, "How a budget of tokens is divided, and what leaves the window", parts)
 
 
 # ── What recall finds ────────────────────────────────────────────────────────────────
