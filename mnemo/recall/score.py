@@ -142,7 +142,8 @@ SCALE = 3.0
 EXPECTED = 0.3
 """
 Cosine that a document without a vector is taken to have where it has all words of the question,
-and so much less as it has fewer.
+and so much less as it has fewer. Where one with a vector is nearer, its cosine takes this place:
+where all texts are alike, or with another embedder, cosines are larger.
 
 Of the pairs of a question and a text that share words, this is the slope of the cosine over the
 share: .29 in chats and .32 in notes with MiniLM, where those with all words have .26 and .31 (S).
@@ -241,7 +242,7 @@ class Scorer:
     def of_nodes(self, kind: NodeType, view: DocumentsView, ok: Mask) -> Hits:
         """Score nodes as notes; *ok* are the eligible ones."""
         words = shares(held(view, self.rarity, view.alive), self.whole.totals.means[kind])
-        near = Nearness.of(view, self.question, self.steps.centre, words)
+        near = Nearness.of(view, self.question, self.steps.centre, words, ok)
         parts = self._of_note(near, words)
         return self._hits(view, ok, parts, near, words, np.ones(view.count, np.bool_))
 
@@ -254,7 +255,7 @@ class Scorer:
         view, pieces, means = self.steps, self.pieces, self.whole.totals.means
         own = held(view, self.rarity, pieces.exists)
         words = shares(own, means["episodic"])
-        near = Nearness.of(view, self.question, view.centre, words)
+        near = Nearness.of(view, self.question, view.centre, words, ok)
         signals = {
             "cosine": np.where(pieces.kind == DOCUMENT, near.first, near.best),
             "words": words,
@@ -372,9 +373,12 @@ class Nearness:
 
     @classmethod
     def of(
-        cls, view: DocumentsView, question: RecallQuestion, centre: Floats, words: Floats
+        cls, view: DocumentsView, question: RecallQuestion, centre: Floats, words: Floats, ok: Mask
     ) -> Nearness:
-        """Compare the documents of *view*; *words*: the share of the question's that each has."""
+        """
+        Compare the documents of *view*; *words*: the share of the question's that each has; *ok*:
+        those that may be found.
+        """
         vectors, asked = view.vectors, question.vectors
         # Of another width: asked in another space, while that changes.
         if asked is None or vectors.shape[1] != asked.shape[1]:
@@ -382,10 +386,11 @@ class Nearness:
             return cls(none, none, none, None)
         plain = np.stack([products(vectors, row) for row in asked], axis=1)
         rows, bare = cosines(plain, asked, centre, view.along(centre))
+        first, best = view.first_of(rows), view.best_of(rows)
         # Else what was said a moment ago would stand behind all that is near in any way.
-        expected = np.where(view.embedded, np.float32(0), np.float32(EXPECTED) * words)
-        first, best = view.first_of(rows) + expected, view.best_of(rows) + expected
-        return cls(first, best, view.best_of(bare), _unit(asked[0] - centre))
+        nearest = best.max(initial=EXPECTED, where=view.embedded & ok)
+        expected = np.where(view.embedded, np.float32(0), nearest * words)
+        return cls(first + expected, best + expected, view.best_of(bare), _unit(asked[0] - centre))
 
 
 def cosines(plain: Floats, asked: Floats, centre: Floats, along: Floats) -> tuple[Floats, Floats]:

@@ -217,15 +217,21 @@ def test_the_window_has_half_of_each_neighbour():
 
 @pytest.mark.parametrize("known", [(), (1, 2, 4)])
 def test_a_text_without_a_vector_is_as_near_as_its_words_let_expect(known):
-    """Whether others have one or not; its window of neighbours is not known either."""
+    """
+    With all words of the question as near as the nearest that has a vector, or as ``EXPECTED``; its
+    window of neighbours is not known either.
+    """
     corpus = corpus_of(CHATS, with_vectors=False)
     corpus.add_vectors({str(number): vector_of(number) for number in known})
     view = corpus.view(1, Breather())
     words = np.array(part(view, QUERY, "words")) / WEIGHTS["words"][CHAT]
     left = [number for number in range(len(CHATS)) if number not in known]
     assert words[left].max() > 0
+    cosines = np.array(part(view, QUERY, "cosine")) / WEIGHTS["cosine"][CHAT]
+    nearest = max([EXPECTED, *cosines[list(known)]])
+    assert (nearest > EXPECTED) == bool(known)
     for signal in ("cosine", "window"):
-        expected = WEIGHTS[signal][CHAT] * EXPECTED * words[left]
+        expected = WEIGHTS[signal][CHAT] * nearest * words[left]
         assert np.array(part(view, QUERY, signal))[left] == pytest.approx(expected, abs=1e-5)
 
 
