@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from mnemo.runtime.extras import needed
-
 
 def main() -> int:
     """Run ``mnemo``. Exit codes: 1: ``doctor`` found problems; 2: an error; 130: interrupted."""
@@ -18,6 +16,8 @@ def main() -> int:
     except ImportError as error:
         if (error.name or "").split(".")[0] not in ("rich", "typer"):
             raise
+        from mnemo.runtime.extras import needed
+
         sys.stderr.write(f"mnemo: {needed('the command line', 'cli')}\n")
         return 2
     return run()

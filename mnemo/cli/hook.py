@@ -1,17 +1,13 @@
-"""``mnemo hook``: what a coding agent's hooks run; it imports the standard library alone."""
+"""``mnemo hook``: what a coding agent's hooks run; imports are most of the time it takes."""
 
 from __future__ import annotations
 
 import json
 import os
-import select
 import socket
 import stat
-import subprocess
 import sys
-import tempfile
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from mnemo import __version__
@@ -78,6 +74,8 @@ def _told(name: str, given: Any) -> dict[str, Any]:
         try:
             return _asked(request, STORE_S)
         except (FileNotFoundError, ConnectionError):
+            import select
+
             told = _started()
             if select.select([told], [], [], STORE_S)[0] and (reason := os.read(told, 4096)):
                 raise OSError(reason.decode(errors="replace")) from None
@@ -88,7 +86,7 @@ def _asked(request: dict[str, Any], seconds: float) -> dict[str, Any]:
     """The answer of the resident process. *Raises* ``OSError``: there is none in *seconds*."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(seconds)
-        connection.connect(str(address()))
+        connection.connect(address())
         connection.sendall(json.dumps(request).encode() + b"\n")
         with connection.makefile("rb") as answer:
             line = answer.readline()
@@ -100,6 +98,8 @@ def _asked(request: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 def _started() -> int:
     """Start the resident process; a pipe that ends when one answers, or says why none does."""
+    import subprocess
+
     reads, writes = os.pipe()
     subprocess.Popen(
         [sys.executable, "-m", "mnemo", "hook", "serve"],
@@ -140,18 +140,23 @@ def labelled(text: str) -> str:
 def store() -> str:
     """The memory's file."""
     given = os.environ.get("MNEMO_STORE") or "~/.mnemo/claude-code.db"
-    return given if "://" in given else str(Path(given).expanduser().absolute())
+    return given if "://" in given else os.path.join(os.getcwd(), os.path.expanduser(given))
 
 
-def address() -> Path:
+def address() -> str:
     """The socket of this user, version and memory. *Raises* ``OSError``: it is not safe."""
     if not hasattr(socket, "AF_UNIX"):
         raise OSError("this system has no Unix sockets for Python")
-    top = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    folder = Path(top) / f"mnemo-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077:
-        raise OSError(f"{folder} must be a folder that is yours alone: remove it")
+    if not (top := os.environ.get("XDG_RUNTIME_DIR")):
+        import tempfile
+
+        top = tempfile.gettempdir()
+    folder = os.path.join(top, f"mnemo-{os.getuid()}")
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        found = os.lstat(folder)
+        if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077:
+            raise OSError(f"{folder} must be a folder that is yours alone: remove it") from None
     named = "\0".join([store(), os.environ.get("MNEMO_REPO", ""), __version__])
-    return folder / f"{sha256(named.encode()).hexdigest()[:20]}.sock"
+    return os.path.join(folder, f"{sha256(named.encode()).hexdigest()[:20]}.sock")

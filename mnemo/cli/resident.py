@@ -39,16 +39,16 @@ _PUT_IN = re.compile(  # by hooks and the program: nobody said it
 )
 
 
-def serve(address: Path, store: str) -> int:
+def serve(address: str, store: str) -> int:
     """
     Listen at *address* until it is idle, unless another process does.
 
     Standard output ends when it answers; before that it has the reason why it cannot.
     """
-    with address.with_suffix(".lock").open("a") as lock:
+    with Path(address).with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with socket.socket(socket.AF_UNIX) as other, suppress(OSError):
-            other.connect(str(address))
+            other.connect(address)
             return 0
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
@@ -82,7 +82,7 @@ def _keep_private(store: str) -> None:
                 os.chmod(store + end, 0o600)
 
 
-async def _serve(address: Path, store: str, lock: TextIO) -> None:
+async def _serve(address: str, store: str, lock: TextIO) -> None:
     listener = await anyio.create_unix_listener(address, mode=0o600)
     fcntl.flock(lock, fcntl.LOCK_UN)
     _keep_private(store)

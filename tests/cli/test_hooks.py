@@ -356,20 +356,26 @@ def test_a_socket_folder_of_others_is_refused(agent):
     assert "yours alone" in err
 
 
-def test_a_hook_imports_the_standard_library_alone(agent):
-    """It runs before each prompt."""
+def test_a_prompt_imports_little_of_the_standard_library_and_nothing_else(agent):
+    """It runs before each prompt, and the imports are most of its time."""
+    agent.say("s1", *TALK)
+    agent.hook("stop")
     code = (
-        "import sys; sys.argv = ['mnemo', 'hook', 'stopp']; from mnemo.cli import main; main(); "
-        "print(*{name.split('.')[0] for name in sys.modules} - sys.stdlib_module_names)"
+        f"import io, sys; sys.path.append({str(ROOT)!r}); "
+        "sys.argv = ['mnemo', 'hook', 'user-prompt-submit']; sys.stdin = io.StringIO('{}'); "
+        "from mnemo.cli import main; main(); print(*sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-S", "-c", code],
+        [sys.executable, "-I", "-S", "-c", code],
         env=agent.env,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert set(done.stdout.split()) == {"__main__", "mnemo"}
+    imported = set(done.stdout.split())
+    others = {name.split(".")[0] for name in imported} - sys.stdlib_module_names
+    assert others == {"__main__", "mnemo"}
+    assert imported.isdisjoint(("pathlib", "sqlite3", "subprocess", "tempfile"))
 
 
 def test_the_plugin_runs_hooks_that_there_are():

@@ -6,7 +6,7 @@ import re
 import sqlite3
 from contextlib import closing
 from math import log
-from pathlib import Path
+from os.path import exists
 
 NEWEST = 2000
 """Messages that are looked at (S)."""
@@ -31,7 +31,7 @@ def glance(
         OSError: There is no such file, or it cannot be read.
     """
     asked = _words(query)
-    if not asked or not Path(path).exists():
+    if not asked or not exists(path):
         return []
     try:
         with closing(sqlite3.connect(path, timeout=0.05)) as connection:
