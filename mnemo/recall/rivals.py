@@ -158,7 +158,8 @@ def _chance(odds: float) -> float:
 def candidate_pairs(given: Rivals) -> list[tuple[int, int]]:
     """
     Older and newer of each two of one speaker, or naming one name, that are near each other. The
-    newer is not far from the question: beyond that the weights were not fitted.
+    newer is not far from the question: beyond that the weights were not fitted. What is said again
+    has replaced nothing.
     """
     said = list(zip(given.times, given.numbers, strict=True))
     best = sorted(range(min(BEST, len(given.texts))), key=said.__getitem__)
@@ -166,6 +167,7 @@ def candidate_pairs(given: Rivals) -> list[tuple[int, int]]:
         (older, newer)
         for older, newer in combinations(best, 2)
         if said[older] < said[newer]
+        and given.texts[older] != given.texts[newer]
         and given.near[older, newer] >= NEAR
         and given.scores[newer] >= LEAST * given.scores[older]
         and (

@@ -48,6 +48,12 @@ def test_a_newer_statement_that_replaces_nothing_stays_where_it_is():
     assert outdated("What is her work now?", given) == Ranking([0, 1], [None, None])
 
 
+def test_a_statement_that_is_said_again_has_replaced_nothing():
+    """It was true before; an example that is run twice says so."""
+    found = outdated("What is her work now?", candidates(NURSE, NURSE, near=1.0))
+    assert found == Ranking([0, 1], [None, None])
+
+
 def test_equal_scores_keep_their_order_between_what_are_no_rivals():
     """Recency decides between rivals alone, whatever the scores."""
     given = replace(candidates(CAT, NURSE, near=0.1, cosine=0.1), scores=[1.0, 1.0])
