@@ -14,6 +14,7 @@ from mnemo.runtime.clock import elapsed, new_id
 
 ACCESS = logging.getLogger("mnemo.access")
 """A line for each answer: INFO, or WARNING where it was slow."""
+ACCESS.addHandler(logging.NullHandler())  # an application without logs gets no warnings as they are
 AUDIT = logging.getLogger("mnemo.audit")
 """A line for each erasure, correction, export, import and refused right: INFO."""
 SLOW_S = 1.0

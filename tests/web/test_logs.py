@@ -38,6 +38,15 @@ async def test_each_answer_has_an_id_that_its_line_has_too(client, caplog):
     assert "cello" not in str(line)
 
 
+def test_an_application_without_logs_prints_none():
+    """Python would print the warning of a slow request as a dictionary."""
+    code = "from mnemo.web.logs import ACCESS; ACCESS.warning({'ms': 1000.0})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=child_environment(), capture_output=True, check=True
+    )
+    assert done.stderr == b""
+
+
 async def test_a_slow_recall_is_told_with_its_phases(caplog, monkeypatch):
     """As a warning; what is quick, or waits on purpose, is not told then."""
     monkeypatch.setattr(logs, "SLOW_S", 0.0)
