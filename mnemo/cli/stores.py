@@ -101,6 +101,8 @@ def serve(
         raise mnemo.UsageError("workers share a store on disk or a database, on POSIX systems")
     models = partial(_models, embedder, model_url, model, api_key_env)
     models()  # a mistake is told before the address
+    if "://" not in store and not (folder := Path(store).parent).is_dir():
+        raise mnemo.UsageError(f"the folder {str(folder)!r} does not exist: create it first")
     _require_extra()
     secret = None if token_file else secrets.token_urlsafe(32)
     with _listening(uds, host, port) as listener:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from errno import EADDRINUSE
 from pathlib import Path
 
 from mnemo.errors import ConfigError
@@ -17,7 +18,10 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        raise ConfigError(f"{host}:{port} cannot be listened on: {error.strerror}") from error
+        what = f"{host}:{port} cannot be listened on: {error.strerror}"
+        if error.errno == EADDRINUSE:
+            what = f"{host}:{port} is in use: name another port, or 0 for a free one"
+        raise ConfigError(what) from error
     # Connections inherit it. Without it an answer's body waits 40 ms for the client's delayed
     # acknowledgement: asyncio sets it only where a socket names its protocol, which this one
     # does not.

@@ -2,6 +2,7 @@
 
 import platform
 import re
+import socket
 import subprocess
 import sys
 
@@ -46,6 +47,18 @@ def test_another_address_wants_a_file_of_tokens_and_a_name(cli, write, host):
     refused = cli("serve", "--host", host, "--token-file", str(tokens))
     assert refused.code == 2
     assert "--allow-host" in refused.err
+
+
+def test_a_wrong_folder_and_a_port_in_use_are_told_before_an_address(cli):
+    """Nothing is on standard output that could be opened."""
+    refused = cli("serve", "--port", "0", "--store", "nowhere/memory.db")
+    assert (refused.code, refused.out) == (2, "")
+    assert "'nowhere' does not exist" in refused.err
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = cli("serve", "--port", port)
+    assert (refused.code, refused.out) == (2, "")
+    assert f"127.0.0.1:{port} is in use: name another port" in refused.err
 
 
 def test_a_token_is_told_beside_what_goes_into_the_file(cli, tmp_path):
