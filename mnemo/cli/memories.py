@@ -14,9 +14,9 @@ from typing import Any
 import anyio.to_thread
 
 from mnemo import Memory, Message, Repository, UsageError
-from mnemo.cli.importing.chats import read_chat
 from mnemo.cli.opening import Answer, on_repo
 from mnemo.cli.output import as_data, complain
+from mnemo.importing.chats import read_chat
 from mnemo.runtime.text import counted
 
 _AT_ONCE = 1_000

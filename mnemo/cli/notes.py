@@ -12,10 +12,10 @@ import typer
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from mnemo import FolderReport, NoteChange, NoteUpdate, Progress, Repository, UsageError
-from mnemo.cli.importing.chats import read_chat
 from mnemo.cli.opening import Answer, chat_model_of, in_repo, on_repo
 from mnemo.cli.options import add
 from mnemo.cli.output import answer, as_data, bar_of, complain
+from mnemo.importing.chats import read_chat
 from mnemo.runtime.text import visible
 
 WRONG = 2

@@ -20,9 +20,9 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from mnemo import Config, Mnemo, MnemoError, Repository
 from mnemo.cli.hook import TAG, labelled, thread_of
-from mnemo.cli.importing.chats import claude_code
-from mnemo.cli.importing.records import Broken, Item, Record
-from mnemo.cli.importing.writing import import_items
+from mnemo.importing.chats import claude_code
+from mnemo.importing.records import Broken, Item, Record
+from mnemo.importing.writing import import_items
 from mnemo.runtime.secrets import without_secrets
 
 IDLE_S = 900.0

@@ -6,10 +6,8 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,12 +17,10 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 
 from mnemo import Config, Conversation, InvalidArchive, Mnemo, Repository, StoredMessage, UsageError
 from mnemo.cli import opening, output
-from mnemo.cli.importing.chats import stream_messages
-from mnemo.cli.importing.dialogues import stream_talks
-from mnemo.cli.importing.json_stream import ImportFileError, begun
-from mnemo.cli.importing.readers import items_of, size_of, source_of
-from mnemo.cli.importing.records import KeyedRecord, MemoryRecord, Record
-from mnemo.cli.importing.writing import Arrival, Preview, Tally, import_items, import_talks, preview
+from mnemo.importing.json_stream import begun
+from mnemo.importing.readers import items_of, size_of, source_of
+from mnemo.importing.records import KeyedRecord, MemoryRecord, Record, Stored
+from mnemo.importing.writing import Arrival, Preview, import_items, preview
 from mnemo.runtime.text import counted as plural
 from mnemo.values.archive import DEVELOPMENT_FORMAT, FORMAT
 from mnemo.wire import to_openai
@@ -130,17 +126,42 @@ def import_(
     found = source_of(path, from_)
     if thread is not None and found not in (None, "openai"):
         raise UsageError(f"an export of {found} has conversations of its own: no --thread")
-    into = partial(opening.in_repo, store, repo, embedder=embedder)
-    where = {"file": str(path), "repo": repo, "store": store}
-    if found is not None and thread is None:
-        run = (dry_run, strict, wait)
-        _import_export(path, found, into, where, *run, as_json=as_json)
-    elif dry_run or strict or wait:
+    source = found if thread is None else None
+    if source is None and (dry_run or strict or wait):
         raise UsageError("--dry-run, --strict and --wait are for exports of other services")
-    elif thread is not None:
-        _import_chat(path, thread, into, where, as_json=as_json)
-    else:
-        _import_talks(path, into, where, as_json=as_json)
+    unit = _unit(source, thread)
+    with _progress(unit, path) as bar:
+        items = begun(items_of(path, source, bar.read, thread=thread))
+
+        async def stored(opened: Repository) -> Arrival:
+            kinds = {"strict": strict or thread is not None, "remembers": thread is None}
+            done = await import_items(opened, items, **kinds, advance=bar.stored)
+            bar.end()
+            await (_embedded(opened) if thread is None else opened.conversation(thread).settle())
+            return done
+
+        into = partial(opening.in_repo, store, repo, embedder=embedder)
+        # An index of all that an export holds would grow with it.
+        config = Config(jobs={"background": False}) if source else None
+        arrival = preview(items, strict=strict) if dry_run else into(stored, config=config)
+    if wait and not dry_run:
+        into(_embedded)
+    problem = arrival.problem
+    if problem:
+        problem = problem.having_kept(0 if dry_run else arrival.added + arrival.known, unit)
+    where = {"file": str(path), "repo": repo, "store": store}
+    data, told = _told(arrival, source, thread, repo)
+    if isinstance(arrival, Preview) and not as_json:
+        output.print_table(("thread", "at", "who", "text"), map(_row, arrival.first))
+    output.answer(where | data | {"problem": problem and str(problem)}, told, as_json=as_json)
+    for broken in arrival.broken:
+        output.complain(f"{file}: {broken.place}: {broken.what}")
+    if arrival.broken_records > len(arrival.broken):
+        output.complain(f"{file}: {arrival.broken_records} records are broken; these are the first")
+    if problem:
+        raise problem
+    if arrival.broken_records:
+        raise typer.Exit(BROKEN)
 
 
 def _import_archive(file: str, repo: str, store: str, thread: str | None, *, as_json: bool) -> None:
@@ -155,55 +176,6 @@ def _import_archive(file: str, repo: str, store: str, thread: str | None, *, as_
     found = {"revision": head.revision, "counts": dict(head.counts)}
     told = f"Repository {repo}: {counted(found)}."
     output.answer({"repo": repo, "file": file} | found, told, as_json=as_json)
-
-
-def _import_talks(file: Path, into: Any, where: dict[str, str], *, as_json: bool) -> None:
-    with _progress("steps", file) as bar:
-        talks = begun(stream_talks(file, bar.read))
-
-        async def imported(opened: Repository) -> Tally:
-            tally = await import_talks(opened, talks, bar.stored)
-            bar.end()
-            await _embedded(opened)
-            return tally
-
-        tally: Tally = into(imported)
-    told = (
-        f"Repository {where['repo']}: {plural(tally.new_steps, 'step')} added, "
-        f"{plural(tally.known_steps, 'was there', 'were there')}; "
-        f"{plural(tally.new_sessions, 'new session')}, {tally.resumed_sessions} continued, "
-        f"{tally.complete_sessions} complete already."
-    )
-    problem = tally.problem and tally.problem.having_kept(tally.new_steps + tally.known_steps)
-    _conclude(where | output.as_data(replace(tally, problem=None)), told, problem, as_json=as_json)
-
-
-def _import_chat(
-    file: Path, thread: str, into: Any, where: dict[str, str], *, as_json: bool
-) -> None:
-    """Append the messages of *file* to a conversation up to a mistake in it; tell how many."""
-    records = (Record(thread, one, f"message {one.id}") for one in begun(stream_messages(file)))
-
-    async def appended(opened: Repository) -> Arrival:
-        done = await import_items(opened, records, strict=True, remembers=False)
-        await opened.conversation(thread).settle()
-        return done
-
-    done: Arrival = into(appended)
-    counts = {"thread": thread, "new_messages": done.added, "known_messages": done.known}
-    told = f"{plural(done.added, 'message')} added, {plural(done.known, *KNOWN)}"
-    problem = done.problem and done.problem.having_kept(done.added + done.known, "messages")
-    _conclude(where | counts, f"Thread {thread}: {told}.", problem, as_json=as_json)
-
-
-def _conclude(
-    data: dict[str, Any], told: str, problem: ImportFileError | None, *, as_json: bool
-) -> None:
-    """Print what was imported. *Raises* *problem*, where the file ended before its time."""
-    data |= {"problem": str(problem) if problem else None}
-    output.answer(data, told, as_json=as_json)
-    if problem:
-        raise problem
 
 
 # ── Archives ────────────────────────────────────────────────────────────────────────────
@@ -263,74 +235,58 @@ def is_archive(file: Path) -> bool:
 # ── Exports of other services ────────────────────────────────────────────────────────────
 
 
-def _import_export(
-    file: Path,
-    source: str,
-    into: Any,
-    where: dict[str, str],
-    dry_run: bool,
-    strict: bool,
-    wait: bool,
-    *,
-    as_json: bool,
-) -> None:
-    if dry_run:
-        arrival: Arrival = preview(items_of(file, source), strict=strict)
-    else:
-        with _progress(_unit(source), file) as bar:
-            items = items_of(file, source, bar.read)
-
-            async def stored(opened: Repository) -> Arrival:
-                return await import_items(opened, items, strict=strict, advance=bar.stored)
-
-            # An index of all that is stored would grow with the file.
-            unindexed = Config(jobs={"background": False})
-            arrival = into(stored, config=unindexed)
-        if wait:
-            into(_embedded)
-    if as_json:
-        head = {"file": where["file"], "from": source} | where | {"dry_run": dry_run}
-        output.print_json(head | output.as_data(replace(arrival, problem=None)))
-    else:
-        _tell(arrival, source, where["repo"])
-    for broken in arrival.broken:
-        output.complain(f"{file}: {broken.place}: {broken.what}")
-    if arrival.broken_records > len(arrival.broken):
-        output.complain(f"{file}: {arrival.broken_records} records are broken; these are the first")
-    if arrival.problem is not None:
-        kept = 0 if dry_run else arrival.added + arrival.known
-        raise arrival.problem.having_kept(kept, _unit(source))
-    if arrival.broken_records:
-        raise typer.Exit(BROKEN)
-
-
-def _tell(arrival: Arrival, source: str, repo: str) -> None:
-    what = plural(arrival.added, _unit(source).removesuffix("s"))
-    if isinstance(arrival, Preview):
-        output.print_table(("thread", "at", "who", "text"), [_row(one) for one in arrival.first])
-        output.print_line(f"Nothing was stored. An export of {source}: {what}.")
-    else:
-        output.print_line(
-            f"Repository {repo}, from {source}: {what} added, {plural(arrival.known, *KNOWN)}."
-        )
-    for reason, count in sorted(arrival.skipped.items()):
-        output.print_line(f"skipped, {count}: {reason}")
-
-
-def _unit(source: str) -> str:
+def _unit(source: str | None, thread: str | None) -> str:
+    """What the records of a file are, in words."""
+    if source is None:
+        return "steps" if thread is None else "messages"
     memories = dict.fromkeys(("chroma", "mem0", "zep-facts"), "memories")
     return {**memories, "langgraph-store": "items", "letta": "records"}.get(source, "messages")
 
 
-def _row(record: Record | KeyedRecord | MemoryRecord) -> tuple[str, datetime | None, str, str]:
-    if isinstance(record, KeyedRecord):
-        text = next(iter(record.texts.values()))
-        return "/".join(record.namespace), None, record.key, text[:_SHOWN]
-    if isinstance(record, MemoryRecord):
-        who = str(record.metadata.get("user_id", ""))
-        return "memories", record.at, who, record.text[:_SHOWN]
-    who, text = output.said(record.message)
-    return record.thread_id, record.message.at, who, text[:_SHOWN]
+def _told(
+    arrival: Arrival, source: str | None, thread: str | None, repo: str
+) -> tuple[dict[str, Any], str]:
+    """What an import did, as data and in words."""
+    new = plural(arrival.added, _unit(source, thread).removesuffix("s"))
+    known = plural(arrival.known, *KNOWN)
+    if thread is not None:
+        counts = {"new_messages": arrival.added, "known_messages": arrival.known}
+        return {"thread": thread} | counts, f"Thread {thread}: {new} added, {known}."
+    if source is None:
+        kinds = ("new", "resumed", "complete")
+        sessions = {f"{kind}_sessions": arrival.sessions[kind] for kind in kinds}
+        first, resumed, complete = sessions.values()
+        told = (
+            f"Repository {repo}: {new} added, {plural(arrival.known, 'was there', 'were there')}; "
+            f"{plural(first, 'new session')}, {resumed} continued, {complete} complete already."
+        )
+        return sessions | {"new_steps": arrival.added, "known_steps": arrival.known}, told
+    dry_run = isinstance(arrival, Preview)
+    told = f"Repository {repo}, from {source}: {new} added, {known}."
+    told = f"Nothing was stored. An export of {source}: {new}." if dry_run else told
+    lines = [told, *(f"skipped, {n}: {why}" for why, n in sorted(arrival.skipped.items()))]
+    kept = (
+        "added",
+        "known",
+        "skipped",
+        "broken_records",
+        "broken",
+        *(["first"] if dry_run else []),
+    )
+    data = {"from": source, "dry_run": dry_run} | {name: getattr(arrival, name) for name in kept}
+    return data, "\n".join(lines)
+
+
+def _row(record: Stored) -> Sequence[Any]:
+    match record:
+        case KeyedRecord():
+            text = next(iter(record.texts.values()))
+            row: Sequence[Any] = ("/".join(record.namespace), None, record.key, text)
+        case MemoryRecord():
+            row = ("memories", record.at, record.metadata.get("user_id"), record.text)
+        case Record():
+            row = (record.thread_id, record.message.at, *output.said(record.message))
+    return *row[:3], row[3][:_SHOWN]
 
 
 async def _embedded(repo: Repository) -> None:

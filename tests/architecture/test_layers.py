@@ -35,7 +35,7 @@ LINES: list[set[str]] = [
     {"service"},
     {"exchange"},
     {"operations"},
-    {"mcp", "remote", "sync"},
+    {"importing", "mcp", "remote", "sync"},
     {"client", "web"},
     {"adapters", "cli"},
 ]

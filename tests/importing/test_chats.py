@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemo import Message
-from mnemo.cli.importing.chats import stream_messages
-from mnemo.cli.importing.json_stream import ImportFileError
+from mnemo.importing.chats import stream_messages
+from mnemo.importing.json_stream import ImportFileError
 
 NAMED = ("role", "speaker", "actor", "name", "kind", "id", "tool_call_id", "function", "at")
 SAID = ("content", "text", "observation", "action", "messages", "turns", "tool_calls", "arguments")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo.cli.importing import json_stream
-from mnemo.cli.importing.json_stream import ImportFileError, Value, stream_values
+from mnemo.importing import json_stream
+from mnemo.importing.json_stream import ImportFileError, Value, stream_values
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

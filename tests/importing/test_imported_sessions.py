@@ -1,13 +1,16 @@
 """Import of dialogues: nothing twice, nothing lost, whenever it is stopped."""
 
+from collections import Counter
+
 import anyio
 import pytest
 from helpers import repository
 
 from mnemo import Config, Conflict, ExtractionFailed, Mnemo, ModelUnavailable, SessionState
-from mnemo.cli.importing import dialogues
-from mnemo.cli.importing.dialogues import Talk, Turn, stream_talks
-from mnemo.cli.importing.writing import Tally, import_talks
+from mnemo.importing import dialogues
+from mnemo.importing.dialogues import stream_talks
+from mnemo.importing.records import Talk, Turn
+from mnemo.importing.writing import Arrival, import_items
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
 
@@ -26,11 +29,11 @@ TALKS = [talk(name, 6) for name in ("a", "b", "c", "d", "e", "f")]
 async def test_an_import_brings_every_turn_in_once_and_commits(db):
     """One session per talk, one step per turn, with its key and actor."""
     async with repository(db, "r") as repo:
-        tally = await import_talks(repo, TALKS)
+        tally = await import_items(repo, iter(TALKS))
         found = await repo.recall("e says 3", session_id="r/e", k=1)
         statistics = await repo.statistics()
         states = {record.state for record in await repo.sessions()}
-    assert tally == Tally(new_sessions=6, new_steps=36)
+    assert tally == Arrival(added=36, sessions=Counter(new=6))
     assert states == {SessionState.IDLE}
     assert (statistics.steps, statistics.nodes["episodic"]) == (36, 36)
     (source, *_) = found.sources
@@ -40,12 +43,12 @@ async def test_an_import_brings_every_turn_in_once_and_commits(db):
 async def test_a_second_import_adds_nothing(db):
     """Running it twice: same revision, same counts, also in a new service."""
     async with repository(db, "r") as repo:
-        await import_talks(repo, TALKS)
+        await import_items(repo, iter(TALKS))
         before = await repo.statistics()
     async with repository(db, "r") as repo:
-        tally = await import_talks(repo, TALKS)
+        tally = await import_items(repo, iter(TALKS))
         after = await repo.statistics()
-    assert tally == Tally(complete_sessions=6, known_steps=36)
+    assert tally == Arrival(known=36, sessions=Counter(complete=6))
     assert (after.revision, after.steps, after.nodes) == (
         before.revision,
         before.steps,
@@ -56,12 +59,12 @@ async def test_a_second_import_adds_nothing(db):
 async def test_a_grown_talk_gets_only_what_is_new(db):
     """A log that is written on: its session goes on in a new episode."""
     async with repository(db, "r") as repo:
-        await import_talks(repo, [talk("a", 3)])
-        grown = await import_talks(repo, [talk("a", 5)])
-        again = await import_talks(repo, [talk("a", 5)])
+        await import_items(repo, iter([talk("a", 3)]))
+        grown = await import_items(repo, iter([talk("a", 5)]))
+        again = await import_items(repo, iter([talk("a", 5)]))
         steps = (await repo.statistics()).steps
-    assert grown == Tally(resumed_sessions=1, new_steps=2, known_steps=3)
-    assert again == Tally(complete_sessions=1, known_steps=5)
+    assert grown == Arrival(added=2, known=3, sessions=Counter(resumed=1))
+    assert again == Arrival(known=5, sessions=Counter(complete=1))
     assert steps == 5
 
 
@@ -70,16 +73,16 @@ async def test_an_import_that_is_cancelled_is_completed_by_the_next(db, after):
     """Stopped after any number of turns, run again: every turn once, all committed."""
     with anyio.CancelScope() as scope:
         async with repository(db, "r") as repo:
-            await import_talks(repo, TALKS, _cancelling(scope, after))
+            await import_items(repo, iter(TALKS), advance=_cancelling(scope, after))
     assert scope.cancelled_caught
     async with Mnemo(db, embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")
-        tally = await import_talks(repo, TALKS)
+        tally = await import_items(repo, iter(TALKS))
         statistics = await repo.statistics()
         unfinished = await repo.unfinished_sessions()
         problems = (await memory.check()).problems
-    assert tally.new_steps + tally.known_steps == 36
-    assert tally.known_steps >= after
+    assert tally.added + tally.known == 36
+    assert tally.known >= after
     assert (statistics.steps, statistics.nodes["episodic"]) == (36, 36)
     assert unfinished == []
     assert problems == ()
@@ -88,7 +91,7 @@ async def test_an_import_that_is_cancelled_is_completed_by_the_next(db, after):
 def _cancelling(scope: anyio.CancelScope, after: int):
     turns = iter(range(1, after))
 
-    def advance() -> None:
+    def advance(_count: int) -> None:
         if next(turns, None) is None:
             scope.cancel()
 
@@ -106,10 +109,10 @@ async def test_a_session_is_taken_up_in_whatever_state_it_was_left(db, state):
         if state == "ready":
             await session.wait_for("ready")
     async with repository(db, "r") as repo:
-        tally = await import_talks(repo, [talk("a", 3)])
+        tally = await import_items(repo, iter([talk("a", 3)]))
         (record,) = await repo.sessions()
         nodes = (await repo.statistics()).nodes["episodic"]
-    assert tally == Tally(resumed_sessions=1, new_steps=2, known_steps=1)
+    assert tally == Arrival(added=2, known=1, sessions=Counter(resumed=1))
     assert record.state is SessionState.IDLE
     assert nodes == 3
 
@@ -119,13 +122,13 @@ async def test_a_failed_extraction_is_one_error_and_the_next_import_retries_it(d
     model = ScriptedChatModel.answering({"semantic": ModelUnavailable("down", retryable=False)})
     async with repository(db, "r", chat_model=model) as repo:
         with pytest.raises(ExtractionFailed):
-            await import_talks(repo, [talk("a", 3)])
+            await import_items(repo, iter([talk("a", 3)]))
         (left,) = await repo.unfinished_sessions()
     assert (left.state, left.steps) == (SessionState.FAILED, 3)
     async with repository(db, "r") as repo:
-        tally = await import_talks(repo, [talk("a", 3)])
+        tally = await import_items(repo, iter([talk("a", 3)]))
         nodes = (await repo.statistics()).nodes["episodic"]
-    assert tally == Tally(resumed_sessions=1, known_steps=3)
+    assert tally == Arrival(known=3, sessions=Counter(resumed=1))
     assert nodes == 3
 
 
@@ -133,12 +136,12 @@ async def test_auto_commit_changes_nothing_in_what_is_there(db):
     """Under auto-commit the same steps, once and committed, also the second time."""
     auto = Config(session={"auto_commit": True})
     async with repository(db, "r", config=auto) as repo:
-        first = await import_talks(repo, TALKS)
-        second = await import_talks(repo, TALKS)
+        first = await import_items(repo, iter(TALKS))
+        second = await import_items(repo, iter(TALKS))
         statistics = await repo.statistics()
         unfinished = await repo.unfinished_sessions()
-    assert first == Tally(new_sessions=6, new_steps=36)
-    assert second == Tally(complete_sessions=6, known_steps=36)
+    assert first == Arrival(added=36, sessions=Counter(new=6))
+    assert second == Arrival(known=36, sessions=Counter(complete=6))
     assert (statistics.steps, statistics.nodes["episodic"], unfinished) == (36, 36, [])
 
 
@@ -146,9 +149,9 @@ async def test_another_text_under_a_known_key_is_refused(db):
     """The first text stays; the difference is told, not swallowed."""
     changed = Talk("a", "goal", (Turn(key="k0", observation="x", action="", actor="A", at=None),))
     async with repository(db, "r") as repo:
-        await import_talks(repo, [talk("a", 2)])
+        await import_items(repo, iter([talk("a", 2)]))
         with pytest.raises(Conflict, match="'k0'"):
-            await import_talks(repo, [changed])
+            await import_items(repo, iter([changed]))
         hits = await repo.search("says")
     assert {hit.snippet for hit in hits} == {"a says 0", "a says 1"}
 
@@ -157,9 +160,9 @@ async def test_unstorable_characters_do_not_look_like_another_text(db, write):
     """A lone surrogate is stored as a mark; the second import knows it again."""
     file = write("log.jsonl", '{"role": "user", "content": "odd \\ud800 and \\u0000 text"}')
     async with repository(db, "r") as repo:
-        await import_talks(repo, stream_talks(file))
-        assert await import_talks(repo, stream_talks(file)) == Tally(
-            complete_sessions=1, known_steps=1
+        await import_items(repo, stream_talks(file))
+        assert await import_items(repo, stream_talks(file)) == Arrival(
+            known=1, sessions=Counter(complete=1)
         )
 
 
@@ -169,9 +172,9 @@ async def test_parts_of_a_session_count_as_one_session(db, write, monkeypatch):
     lines = [{"role": "user", "content": f"message {n}", "session": n % 3} for n in range(18)]
     file = write("log.jsonl", lines)
     async with repository(db, "r") as repo:
-        first = await import_talks(repo, stream_talks(file))
-        second = await import_talks(repo, stream_talks(file))
+        first = await import_items(repo, stream_talks(file))
+        second = await import_items(repo, stream_talks(file))
         said = sorted(node.observation for node in await repo.get_nodes(["episodic"]))
-    assert (first.new_sessions, first.new_steps, first.resumed_sessions) == (3, 18, 0)
-    assert (second.complete_sessions, second.known_steps, second.new_steps) == (3, 18, 0)
+    assert (first.sessions["new"], first.added, first.sessions["resumed"]) == (3, 18, 0)
+    assert (second.sessions["complete"], second.known, second.added) == (3, 18, 0)
     assert said == sorted(f"message {n}" for n in range(18))

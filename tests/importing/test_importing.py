@@ -16,10 +16,10 @@ import pytest
 from helpers import repository
 from rich.console import Console
 
-from mnemo.cli.importing.json_stream import ImportFileError
-from mnemo.cli.importing.readers import items_of, mem0, source_of
-from mnemo.cli.importing.records import Broken, MemoryRecord, Record, Skipped
-from mnemo.cli.importing.writing import import_items
+from mnemo.importing.json_stream import ImportFileError
+from mnemo.importing.readers import items_of, mem0, source_of
+from mnemo.importing.records import Broken, MemoryRecord, Record, Skipped
+from mnemo.importing.writing import import_items
 
 
 def node(id: str, parent: str | None, children: list[str], message: Any = None) -> dict[str, Any]:

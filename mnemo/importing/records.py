@@ -43,6 +43,36 @@ class MemoryRecord:
     id_name: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One step to be."""
+
+    key: str
+    observation: str
+    action: str
+    actor: str | None
+    at: datetime | None
+
+    @property
+    def size(self) -> int:
+        """Characters of its texts."""
+        return len(self.observation) + len(self.action)
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """
+    A session to be, or a part of one that *continues* an earlier one of its *name*.
+
+    The name is the same for the same beginning of the same talk, also when more follows.
+    """
+
+    name: str
+    goal: str
+    turns: tuple[Turn, ...]
+    continues: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Skipped:
     """Something that is left out on purpose."""
@@ -59,7 +89,8 @@ class Broken:
     what: str
 
 
-Item = Record | KeyedRecord | MemoryRecord | Skipped | Broken
+Stored = Record | KeyedRecord | MemoryRecord | Talk
+Item = Stored | Skipped | Broken
 
 _MILLISECONDS_FROM = 100_000_000_000
 """A number of seconds from here on (the year 5138) is one of milliseconds."""

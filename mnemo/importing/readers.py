@@ -15,9 +15,10 @@ from typing import Any
 import yaml
 
 from mnemo import Message, UsageError
-from mnemo.cli.importing import chats
-from mnemo.cli.importing.json_stream import ImportFileError, OnRead, Value, stream_values
-from mnemo.cli.importing.records import (
+from mnemo.importing import chats
+from mnemo.importing.dialogues import stream_talks
+from mnemo.importing.json_stream import ImportFileError, OnRead, Value, stream_values
+from mnemo.importing.records import (
     Broken,
     Item,
     KeyedRecord,
@@ -388,16 +389,36 @@ def _recognised(file: Path) -> str | None:
     return None
 
 
-def items_of(file: Path, source: str, on_read: OnRead = lambda count: None) -> Iterator[Item]:
+def items_of(
+    file: Path,
+    source: str | None,
+    on_read: OnRead = lambda count: None,
+    *,
+    thread: str | None = None,
+) -> Iterator[Item]:
     """
-    Read *file* as an export of *source*, in memory bounded by its largest conversation.
+    Read *file*, in memory bounded by its largest conversation.
 
-    *on_read* and errors: as of ``stream_values``; of Markdown it is called at the end.
+    Args:
+        source: Whose export it is; ``None``: dialogues, or messages of a *thread*.
+        on_read: As of ``stream_values``; of Markdown it is called at the end.
+
+    Raises:
+        ImportFileError: As of ``stream_values``; of dialogues and messages at each mistake.
     """
-    if source == "markdown":
+    if thread is not None:
+        for message in chats.stream_messages(file, on_read):
+            yield Record(thread, message, f"message {message.id}")
+    elif source is None:
+        yield from stream_talks(file, on_read)
+    elif source == "markdown":
         yield from markdown(file)
         on_read(size_of(file))
-        return
+    else:
+        yield from _export(file, source, on_read)
+
+
+def _export(file: Path, source: str, on_read: OnRead) -> Iterator[Item]:
     reader = _READERS[source]
     named_by_file = source in ("letta", "openai", "zep")
     read = partial(reader.read, stem=file.stem) if named_by_file else reader.read

@@ -13,47 +13,16 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from mnemo.cli.importing.json_stream import ImportFileError, OnRead, Value, sound_values
-from mnemo.cli.importing.records import iso_time, mapping_of, named, optional_name
+from mnemo.importing.json_stream import ImportFileError, OnRead, Value, sound_values
+from mnemo.importing.records import Talk, Turn, iso_time, mapping_of, named, optional_name
 from mnemo.runtime.text import is_blank
 
 HELD = 16 << 20
 """Characters of lines that are held before the longest session of them is given (S)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """One step to be."""
-
-    key: str
-    observation: str
-    action: str
-    actor: str | None
-    at: datetime | None
-
-    @property
-    def size(self) -> int:
-        """Characters of its texts."""
-        return len(self.observation) + len(self.action)
-
-
-@dataclass(frozen=True, slots=True)
-class Talk:
-    """
-    A session to be, or a part of one that *continues* an earlier one of its *name*.
-
-    The name is the same for the same beginning of the same talk, also when more follows.
-    """
-
-    name: str
-    goal: str
-    turns: tuple[Turn, ...]
-    continues: bool = False
 
 
 @dataclass(slots=True)

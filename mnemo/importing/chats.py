@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from mnemo import Message, ToolCall
-from mnemo.cli.importing.json_stream import ImportFileError, sound_values
-from mnemo.cli.importing.records import (
+from mnemo.importing.json_stream import ImportFileError, OnRead, sound_values
+from mnemo.importing.records import (
     Broken,
     Item,
     Record,
@@ -49,9 +49,9 @@ OF_THE_STORE = frozenset({"thread_id", "seq", "epoch", "recorded_at"})
 """What a stored message has besides; given anew by who stores it."""
 
 
-def stream_messages(file: Path) -> Iterator[Message]:
+def stream_messages(file: Path, on_read: OnRead = lambda count: None) -> Iterator[Message]:
     """Read up to the first mistake (``ImportFileError``); places stand for ids that lack."""
-    with closing(sound_values(file)) as values:
+    with closing(sound_values(file, on_read)) as values:
         for value in values:
             try:
                 messages = messages_of(value.raw, f"{file.stem}#{value.number}")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mnemo.cli.importing import dialogues
-from mnemo.cli.importing.dialogues import Talk, stream_talks
-from mnemo.cli.importing.json_stream import ImportFileError
+from mnemo.importing import dialogues
+from mnemo.importing.dialogues import stream_talks
+from mnemo.importing.json_stream import ImportFileError
+from mnemo.importing.records import Talk
 
 DIALOGUE = {
     "id": "d",

@@ -1,1 +1,0 @@
-"""Import exports of other services: one reader per format, each a stream of records."""
