@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
@@ -49,7 +49,8 @@ TRIES = 4
 MOST_PAUSE_S = 5.0
 """Seconds between two of them, at most (S)."""
 PAGE = 1_000
-"""Messages that are read at once."""
+"""Members of a list that are read at once."""
+T = TypeVar("T")
 
 
 class RemoteMnemo(ServiceCalls):
@@ -134,11 +135,20 @@ class RemoteMnemo(ServiceCalls):
         checked_repo_id(repo_id)
         return RemoteRepository(self, repo_id)
 
-    async def repos(self) -> list[mnemo.RepositoryRecord]:
-        """List the stored repositories that the token may use. *Cancellation*: safe."""
-        return exchange.read_as(
-            list[mnemo.RepositoryRecord], await self.call("GET", "/v1/repositories")
-        )
+    async def repos(
+        self, *, limit: int | None = None, after: str | None = None
+    ) -> list[mnemo.RepositoryRecord]:
+        """
+        List the stored repositories that the token may use, as ``Mnemo.repos``; all are read a
+        page at a time. *Cancellation*: safe.
+        """
+
+        async def page(limit: int, after: str | None) -> list[mnemo.RepositoryRecord]:
+            asked = {"limit": limit, "after": after}
+            content = await self.call("GET", "/v1/repositories", asked)
+            return exchange.read_as(list[mnemo.RepositoryRecord], content)
+
+        return await (_every(page, "id", after) if limit is None else page(limit, after))
 
     def _opened(self) -> Any:
         if self._http is None:
@@ -338,12 +348,29 @@ class RemoteRepository(RepositoryCalls):
         return RemoteInspection(self)
 
     async def _carry_out(self, operation: Operation, given: dict[str, Any]) -> Any:
+        if operation.name == "threads" and given["limit"] is None:
+
+            async def page(limit: int, after: str | None) -> Any:
+                return await self._send(operation, {"limit": limit, "after": after})
+
+            return await _every(page, "thread_id", given["after"])
         found = await self._send(operation, given)
         return RemoteSession(self, found) if operation.result is mnemo.Session else found
 
     async def _send(self, operation: Operation, given: dict[str, Any], **where: str) -> Any:
         """Send a call; *where* is what else its address names."""
         return await self._memory._send(operation, given, repo=self.id, **where)
+
+
+async def _every(
+    page: Callable[[int, str | None], Awaitable[list[T]]], id: str, after: str | None
+) -> list[T]:
+    """One *page* behind the other, each after the *id* of the last one's last member."""
+    found: list[T] = []
+    while len(part := await page(PAGE, after)) == PAGE:
+        found += part
+        after = getattr(part[-1], id)
+    return found + part
 
 
 def _bounded(given: dict[str, Any]) -> float:

@@ -153,6 +153,7 @@ DEFAULTS: dict[str, tuple[Any, str]] = {
     "memory.import_repo.exist_ok": (True, "a call whose answer was lost is made again"),
     "session.append.action": ("", "an observation alone is a step"),
     "limit": (100, "an answer that is not asked for stays bounded"),
+    "threads.limit": (MOST_AT_ONCE, "an answer that is not asked for stays bounded"),
     "settle.timeout_s": (30.0, "a request does not wait without end"),
     "session.wait_for.timeout_s": (60.0, "a request does not wait without end"),
     "session.close_and_commit.timeout_s": (60.0, "a request does not wait without end"),

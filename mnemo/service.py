@@ -36,7 +36,6 @@ from mnemo.protocols import ChatModel, Clock, Embedder, EmbeddingSpace, StoreRep
 from mnemo.runtime.budget import MemoryBudget
 from mnemo.runtime.bus import EventBus, Subscription
 from mnemo.runtime.clock import SystemClock
-from mnemo.runtime.extras import refuse
 from mnemo.runtime.spans import NO_SPANS, Spans, find_spans
 from mnemo.runtime.tasks import Home, Places, TaskRoot, completed, detached
 from mnemo.runtime.text import clean, is_blank
@@ -670,7 +669,7 @@ class Mnemo:
             StoreCorrupt: A record is damaged; the repositories before it are copied.
             StoreError: A store failed. *Cancellation*: safe; repositories are whole or not there.
         """
-        from mnemo.maintenance.copying import copy_repository
+        from mnemo.maintenance.copying import copied
         from mnemo.stores import opened_store
 
         store, _ = self._usable()
@@ -678,13 +677,9 @@ class Mnemo:
         ids = [one.id for one in await store.repositories() if fnmatchcase(one.id, repos)]
         if not ids:
             raise UsageError(f"no repository of this store matches {repos!r}")
-        copied: list[RepositoryCopy] = []
         async with opened_store(make()) as other:
-            for id in ids:
-                archives = store.archive(id), other.archive(id)
-                copied.append(await copy_repository(id, *archives, skip_damaged=skip_damaged))
-                await reported(on_copied, copied[-1])
-        return copied
+            archives = {id: (store.archive(id), other.archive(id)) for id in ids}
+            return await copied(archives, skip_damaged, partial(reported, on_copied))
 
     async def has_repo(self, repo_id: str) -> bool:
         """
@@ -694,14 +689,30 @@ class Mnemo:
         """
         return await self._usable()[0].has_repository(repo_id)
 
-    async def repos(self) -> list[RepositoryRecord]:
+    async def repos(
+        self,
+        *,
+        limit: int | None = None,
+        after: str | None = None,
+        ids: Sequence[str] | None = None,
+        prefixes: Sequence[str] = (),
+    ) -> list[RepositoryRecord]:
         """
-        List all stored repositories by id, open or not; one never written to is in no store.
+        List stored repositories by id, open or not; one never written to is in no store.
+
+        The cost is that of what is given: a page of many repositories costs no more than of few.
+
+        Args:
+            limit: Repositories, 1 to 1,000; ``None``: all. Fewer than that are the last ones.
+            after: Only those behind this id, such as the last one that was read.
+            ids: Only these, at most 100,000; with *prefixes*, those whose ids begin so, too.
+            prefixes: Beginnings of ids, compared character by character; as many.
 
         Raises:
+            ValueError: *limit* is out of range, or *after* can be no id.
             StoreError: The store could not be read. *Cancellation*: safe.
         """
-        return await self._usable()[0].repositories()
+        return await self._usable()[0].repositories(limit, after, ids, prefixes)
 
     async def backlog(self) -> dict[str, JobLevels]:
         """
@@ -856,7 +867,4 @@ def _store_at(place: str | Path | None, config: Config, clock: Clock) -> EngineS
 
     make: Callable[..., EngineStore] = PostgresStore if isinstance(place, str) else SqliteStore
     lease_s, index = config.session.lease_s, config.index
-    try:
-        return make(place, config=config.store, clock=clock, lease_s=lease_s, index=index)
-    except ImportError as error:
-        refuse("PostgreSQL", "postgres", error)
+    return make(place, config=config.store, clock=clock, lease_s=lease_s, index=index)

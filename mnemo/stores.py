@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -41,8 +41,10 @@ from mnemo.recall.recall_log import StoredRecalls, leave_recalls
 from mnemo.repository import checkpoints as checkpoint_rows
 from mnemo.repository.checkpoints import StoredCheckpoints
 from mnemo.runtime.clock import SystemClock
+from mnemo.runtime.extras import refuse
 from mnemo.runtime.tasks import from_thread
 from mnemo.runtime.text import clean
+from mnemo.runtime.validation import MOST_NAMED, known_ids, page_of_ids
 from mnemo.store.archive import Fit, StoredArchive
 from mnemo.store.check import check_store
 from mnemo.store.engine import (
@@ -178,9 +180,19 @@ class EngineStore:
             return False  # none can have such an id
         return await self.engine.reading(lambda tx: bool(repo_row(tx, repo_id)[0]))
 
-    async def repositories(self) -> list[RepositoryRecord]:
-        """All stored repositories by id. *Cancellation*: safe."""
-        return await self.engine.reading(repository_records)
+    async def repositories(
+        self,
+        limit: object = None,
+        after: object = None,
+        ids: Iterable[str] | None = None,
+        prefixes: Iterable[str] = (),
+    ) -> list[RepositoryRecord]:
+        """A page of stored repositories, see ``Mnemo.repos``. *Cancellation*: safe."""
+        asked: dict[str, Any] = page_of_ids(limit, after) | {
+            "ids": None if ids is None else known_ids(ids, MOST_NAMED),
+            "prefixes": known_ids(prefixes, MOST_NAMED),
+        }
+        return await self.engine.reading(lambda tx: repository_records(tx, **asked))
 
     async def backlog(self) -> dict[str, JobLevels]:
         """What repositories owe, by id. *Cancellation*: safe."""
@@ -316,8 +328,10 @@ class PostgresStore(EngineStore):
         lease_s: float,
         index: IndexConfig | None = None,
     ) -> None:
-        from mnemo.store.postgres.engine import PostgresEngine, server_time
-
+        try:
+            from mnemo.store.postgres.engine import PostgresEngine, server_time
+        except ImportError as error:
+            refuse("PostgreSQL", "postgres", error)
         engine = PostgresEngine(url, config=config)
         # A clock that a test moves goes before that of the server.
         lease_time = server_time if isinstance(clock, SystemClock) else None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 from mnemo.errors import NotFound
 from mnemo.jobs.calls import drop_calls
 from mnemo.log.record_rows import message_row, snapshot_row, step_row
 from mnemo.log.tombstones import remember_erased
-from mnemo.store.rows import Rows, repo_row
+from mnemo.store.rows import Rows, listed, repo_row
 from mnemo.store.tables import TABLES
 from mnemo.store.texts import drop_texts
 from mnemo.store.tx import Tx
@@ -22,63 +23,115 @@ from mnemo.values.journal import RepositoryRecord
 
 # ── Listing ──────────────────────────────────────────────────────────────────────────
 
-_REPOS = """
-SELECT r.no, r.id, (SELECT count(*) FROM threads t WHERE t.repo = r.no),
-       (SELECT count(*) FROM sessions s WHERE s.repo = r.no)
-FROM repos r ORDER BY r.id
+_AT_ONCE = 1_000
+"""Repositories that one round of statements reads (S)."""
+_PAGE = """
+SELECT r.no, n.id FROM $names n JOIN repos r ON r.no = n.no
+WHERE n.id > ? AND n.id >= ? ORDER BY n.id LIMIT ?
 """
-_OWED = """
-SELECT repo, state, count(*) FROM sessions WHERE state IN ('failed', 'ready') GROUP BY repo, state
-UNION ALL SELECT repo, state, count(*) FROM jobs
-          WHERE state IN ('dead', 'waiting', 'running') AND kind <> 'embed' GROUP BY repo, state
+_NAMED = """
+SELECT r.no, n.id FROM $names n JOIN repos r ON r.no = n.no
+WHERE n.id > ? AND n.id IN $texts ORDER BY n.id LIMIT ?
 """
-_NODES = "SELECT repo, type, count(*) FROM nodes GROUP BY repo, type"
+_COUNTS = """
+SELECT 'threads', repo, '', count(*) FROM threads WHERE repo IN $numbers GROUP BY repo
+UNION ALL SELECT 'sessions', repo, state, count(*) FROM sessions WHERE repo IN $numbers
+          GROUP BY repo, state
+UNION ALL SELECT 'jobs', repo, state, count(*) FROM jobs WHERE repo IN $numbers
+          AND state <> 'done' AND kind <> 'embed' GROUP BY repo, state
+UNION ALL SELECT 'nodes', repo, type, count(*) FROM nodes WHERE repo IN $numbers
+          GROUP BY repo, type
+"""
 # The first and the last of each group, by an index; never over all rows.
 _TIMES = """
 SELECT n.repo, m.created_at FROM (SELECT repo, min(no) AS first, max(no) AS last FROM nodes
-    GROUP BY repo, type) n JOIN nodes m ON $also m.repo = n.repo AND m.no IN (n.first, n.last)
-UNION ALL SELECT s.repo, s.updated_at FROM sessions s
-UNION ALL SELECT s.repo, t.recorded_at FROM sessions s
-          JOIN episodes e ON e.repo = s.repo AND e.session = s.no
-          JOIN steps t ON t.repo = e.repo AND t.episode = e.no AND t.idx IN
-          ((SELECT min(idx) FROM steps WHERE repo = e.repo AND episode = e.no),
-           (SELECT max(idx) FROM steps WHERE repo = e.repo AND episode = e.no))
-UNION ALL SELECT t.repo, m.recorded_at FROM threads t
-          JOIN messages m ON m.repo = t.repo AND m.thread = t.no AND m.seq IN
-          ((SELECT min(seq) FROM messages WHERE repo = t.repo AND thread = t.no),
-           (SELECT max(seq) FROM messages WHERE repo = t.repo AND thread = t.no))
-UNION ALL SELECT repo, created_at FROM notes UNION ALL SELECT repo, updated_at FROM notes
-UNION ALL SELECT repo, min(created_at) FROM items GROUP BY repo
-UNION ALL SELECT repo, max(updated_at) FROM items GROUP BY repo
+    WHERE repo IN $numbers GROUP BY repo, type) n
+    $join nodes m ON $also m.repo = n.repo AND m.no IN (n.first, n.last)
+UNION ALL SELECT repo, updated_at FROM sessions WHERE repo IN $numbers
+UNION ALL SELECT e.repo, (SELECT recorded_at FROM steps
+          WHERE repo = e.repo AND episode = e.no ORDER BY idx LIMIT 1)
+          FROM episodes e WHERE e.repo IN $numbers
+UNION ALL SELECT e.repo, (SELECT recorded_at FROM steps
+          WHERE repo = e.repo AND episode = e.no ORDER BY idx DESC LIMIT 1)
+          FROM episodes e WHERE e.repo IN $numbers
+UNION ALL SELECT t.repo, (SELECT recorded_at FROM messages
+          WHERE repo = t.repo AND thread = t.no ORDER BY seq LIMIT 1)
+          FROM threads t WHERE t.repo IN $numbers
+UNION ALL SELECT t.repo, (SELECT recorded_at FROM messages
+          WHERE repo = t.repo AND thread = t.no ORDER BY seq DESC LIMIT 1)
+          FROM threads t WHERE t.repo IN $numbers
+UNION ALL SELECT repo, created_at FROM notes WHERE repo IN $numbers
+UNION ALL SELECT repo, updated_at FROM notes WHERE repo IN $numbers
+UNION ALL SELECT repo, min(created_at) FROM items WHERE repo IN $numbers GROUP BY repo
+UNION ALL SELECT repo, max(updated_at) FROM items WHERE repo IN $numbers GROUP BY repo
 """
-_AT = Rows("repos", "i s", lambda row: (int(row[0]), decode_time(row[1])))
+_AT = Rows("repos", "i s?", lambda row: (int(row[0]), row[1] and decode_time(row[1])))
 
 
-def repository_records(tx: Tx) -> list[RepositoryRecord]:
-    """All repositories by id; a damaged time is passed by."""
-    nodes: dict[int, dict[str, int]] = {}
-    for repo, type, count in tx.run(_NODES):
-        nodes.setdefault(repo, {})[type] = count
-    owed: dict[int, Counter[str]] = {}
-    for repo, state, count in tx.run(_OWED):
-        owed.setdefault(repo, Counter())[state] += count
+def repository_records(
+    tx: Tx,
+    *,
+    limit: int | None = None,
+    after: str = "",
+    ids: Sequence[str] | None = None,
+    prefixes: Sequence[str] = (),
+) -> list[RepositoryRecord]:
+    """
+    The repositories behind *after* by id, at most *limit*; a damaged time is passed by.
+
+    Only those of *ids* and *prefixes* of ids, if there are any. What is read are the rows of
+    those that are given, not of others before or behind them.
+    """
+    found: list[RepositoryRecord] = []
+    while limit is None or len(found) < limit:
+        count = _AT_ONCE if limit is None else min(_AT_ONCE, limit - len(found))
+        page = _page(tx, count, after, ids, prefixes)
+        found += _records(tx, page)
+        if len(page) < count:
+            break
+        after = page[-1][1]
+    return found
+
+
+def _page(
+    tx: Tx, count: int, after: str, ids: Sequence[str] | None, prefixes: Sequence[str]
+) -> list[tuple[int, str]]:
+    """Number and id of the first *count*."""
+    if ids is None and not prefixes:
+        return tx.run(_PAGE, (after, "", count)).fetchall()
+    rows = set(tx.run(_NAMED, (after, listed(ids or ()), count)).fetchall())
+    for prefix in prefixes:
+        for row in tx.run(_PAGE, (after, prefix, count)).fetchall():
+            if not row[1].startswith(prefix):
+                break
+            rows.add(row)
+    return sorted(rows, key=itemgetter(1))[:count]
+
+
+def _records(tx: Tx, page: Sequence[tuple[int, str]]) -> list[RepositoryRecord]:
+    numbers = listed(no for no, _ in page)
+    counts: dict[tuple[str, int], Counter[str]] = {}
+    for what, repo, kind, count in tx.run(_COUNTS, (numbers,) * 4):
+        counts.setdefault((what, repo), Counter())[kind] = count
     times: dict[int, list[datetime]] = {}
-    for repo, at in _AT.intact(tx.run(_TIMES)):
-        times.setdefault(repo, []).append(at)
+    for repo, at in _AT.intact(tx.run(_TIMES, (numbers,) * 10)):
+        if at is not None:
+            times.setdefault(repo, []).append(at)
+    none = Counter[str]()
     return [
         RepositoryRecord(
             id=id,
-            threads=threads,
-            sessions=sessions,
-            nodes=nodes.get(no, {}),
+            threads=counts.get(("threads", no), none).total(),
+            sessions=sessions.total(),
+            nodes=dict(counts.get(("nodes", no), none)),
             created_at=min(times.get(no, ()), default=None),
             changed_at=max(times.get(no, ()), default=None),
-            failed=found["failed"] + found["dead"],
-            ready=found["ready"],
-            waiting=found["waiting"] + found["running"],
+            failed=sessions["failed"] + jobs["dead"],
+            ready=sessions["ready"],
+            waiting=jobs["waiting"] + jobs["running"],
         )
-        for no, id, threads, sessions in tx.run(_REPOS).fetchall()
-        for found in (owed.get(no, Counter()),)
+        for no, id in page
+        for sessions, jobs in [(counts.get(("sessions", no), none), counts.get(("jobs", no), none))]
     ]
 
 

@@ -58,11 +58,15 @@ _THREAD_ROWS = f"""
 SELECT id, no, {", ".join(THREADS.columns)} FROM threads WHERE repo = ? AND id IN ({{}})
 """
 _ALL_THREADS = f"{THREADS.select} ORDER BY id"
+_BEGUN_THREADS = f"{THREADS.select} AND next_seq > 0 AND id > ? ORDER BY id LIMIT ?"
 _WATCHED_THREADS = f"{THREADS.select} AND budget_tokens IS NOT NULL ORDER BY id"
 TENDED = """
 SELECT 1 FROM threads WHERE repo = ? AND (ttl_s IS NOT NULL OR budget_tokens IS NOT NULL) LIMIT 1
 """
 _PUTS_AT_ONCE = 32
+_READ_AT_ONCE = 1_000
+"""Threads that one statement reads (S)."""
+_ID = [*THREADS.columns].index("id")
 """Few sizes of a statement stay prepared (S)."""
 _INDEXES = {"user": "messages_user", "system": "messages_system"}
 _BY_ROLE: dict[Role, str] = {
@@ -315,6 +319,22 @@ class TranscriptReader:
         """All threads by id, or those with a viewport's budget; damaged ones are passed by."""
         query = _WATCHED_THREADS if watched else _ALL_THREADS
         return THREADS.rows.intact(self._tx.run(query, (self._repo,)))
+
+    def begun_threads(self, limit: int | None, after: str) -> list[Thread]:
+        """
+        Those that anything was appended to, by id: behind *after*, at most *limit*.
+
+        Damaged ones are passed by; no others are read.
+        """
+        found: list[Thread] = []
+        while limit is None or len(found) < limit:
+            count = _READ_AT_ONCE if limit is None else limit - len(found)
+            rows = self._tx.run(_BEGUN_THREADS, (self._repo, after, count)).fetchall()
+            found += THREADS.rows.intact(rows)
+            if len(rows) < count:
+                break
+            after = rows[-1][_ID]
+        return found
 
     def all(
         self,

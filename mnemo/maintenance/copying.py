@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -70,6 +70,23 @@ class _Seen:
                 key=record["damaged"],
             )
         self.damaged.append((record["kind"], record["damaged"]))
+
+
+async def copied(
+    archives: Mapping[str, tuple[StoredArchive, StoredArchive]],
+    skip_damaged: bool,
+    tell: Callable[[RepositoryCopy], Awaitable[object]],
+) -> list[RepositoryCopy]:
+    """
+    Copy repositories, each from its first archive to its second, and *tell* each.
+
+    Raises and *cancellation*: as of ``copy_repository``; those before it are copied.
+    """
+    done: list[RepositoryCopy] = []
+    for id, (source, target) in archives.items():
+        done.append(await copy_repository(id, source, target, skip_damaged=skip_damaged))
+        await tell(done[-1])
+    return done
 
 
 async def copy_repository(

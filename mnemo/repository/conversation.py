@@ -215,11 +215,11 @@ class RepositoryConversations:
         settings = settings_of(thread_id, self._parts.config, **keywords)
         return Conversation(self._parts, settings, self)
 
-    async def threads(self) -> list[ThreadRecord]:
-        """List all threads that anything was appended to, by id. *Cancellation*: safe."""
+    async def threads(self, limit: int | None, after: str) -> list[ThreadRecord]:
+        """List threads that anything was appended to, by id. *Cancellation*: safe."""
         config = self._parts.config
         return await self._parts.store.reading(
-            lambda tx: [_record_of(tx, one, config) for one in tx.threads() if one.next_seq]
+            lambda tx: [_record_of(tx, one, config) for one in tx.begun_threads(limit, after)]
         )
 
     def statistics(self) -> ConversationStatistics:

@@ -38,7 +38,14 @@ from mnemo.repository.sessions import RepositorySessions
 from mnemo.runtime.flights import Errand
 from mnemo.runtime.tasks import Branch, Home, Places, Threads, completed, computed, on_clock
 from mnemo.runtime.transactions import guarded
-from mnemo.runtime.validation import instance_of, known_id, known_ids, seconds, whole_number
+from mnemo.runtime.validation import (
+    instance_of,
+    known_id,
+    known_ids,
+    page_of_ids,
+    seconds,
+    whole_number,
+)
 from mnemo.session.session import Session
 from mnemo.values.changeset import Changeset, MaintenanceReport, Revision
 from mnemo.values.erasure import Erased, ErasureReport, Selection
@@ -429,10 +436,21 @@ class Repository(RecallCalls, MemoryCalls):
             thread_id, retrieval=retrieval, compression=compression, ttl_s=ttl_s, remember=remember
         )
 
-    async def threads(self) -> list[ThreadRecord]:
-        """List its conversations by id; of a purged one, no messages. *Cancellation*: safe."""
+    async def threads(
+        self, *, limit: int | None = None, after: str | None = None
+    ) -> list[ThreadRecord]:
+        """
+        List its conversations by id; of a purged one, no messages.
+
+        Args:
+            limit: Conversations, 1 to 1,000; ``None``: all. Fewer than that are the last ones.
+            after: Only those behind this id, such as the last one that was read.
+
+        Raises:
+            ValueError: *limit* is out of range, or *after* can be no id. *Cancellation*: safe.
+        """
         self._check_usable()
-        return await self._conversations.threads()
+        return await self._conversations.threads(**page_of_ids(limit, after))
 
     @property
     def notes(self) -> Notes:

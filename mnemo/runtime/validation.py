@@ -24,6 +24,8 @@ from mnemo.runtime.text import clean, is_blank
 
 MOST_AT_ONCE = 1_000
 """Members of a list that a call takes, and of a page that it gives, at most (S)."""
+MOST_NAMED = 100_000
+"""Ids or names that a listing is bound to, at most (S)."""
 MOST_ID_BYTES = 512
 """UTF-8 bytes of an id or key: what an index of any store can hold."""
 MAX_REPO_ID = 200
@@ -96,6 +98,17 @@ def checked_repo_id(repo_id: object) -> str:
     if not isinstance(repo_id, str) or is_blank(repo_id) or len(repo_id) > MAX_REPO_ID:
         raise ValueError(f"repo_id must be text of 1 to {MAX_REPO_ID} characters, not blank")
     return exact_id("repo_id", repo_id)
+
+
+def page_of_ids(limit: object, after: object) -> dict[str, Any]:
+    """
+    The *limit* of a page and the id *after* which it begins: ``None`` and ``""`` where none is.
+
+    *Raises* ``ValueError``: *limit* is not 1 to ``MOST_AT_ONCE``, or *after* can be no id.
+    """
+    if limit is not None:
+        whole_number("limit", limit, 1, MOST_AT_ONCE)
+    return {"limit": limit, "after": "" if after is None else exact_id("after", after)}
 
 
 def known_id(name: str, value: object) -> str:

@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 
 import anyio
 from sse_starlette import ServerSentEvent
+from starlette.exceptions import HTTPException
 
 from mnemo import Changes, Mnemo, MnemoError, Repository
 from mnemo.events import Event
 from mnemo.exchange import adapter
+from mnemo.web.access import RETRY_S
 
 POLL_S = 0.04
 """Seconds between two looks at the feed of a repository that somebody listens to (S)."""
@@ -84,10 +86,10 @@ class Live:
         self._joined = anyio.Event()
         self._ended = False
 
-    @property
-    def is_full(self) -> bool:
-        """Whether a further listener is refused."""
-        return len(self._listeners) >= MOST_LISTENERS
+    def check_room(self) -> None:
+        """*Raises* ``HTTPException``: 503, a further listener is refused."""
+        if len(self._listeners) >= MOST_LISTENERS:
+            raise HTTPException(503, "too many streams are open", {"Retry-After": RETRY_S})
 
     @property
     def has_ended(self) -> bool:

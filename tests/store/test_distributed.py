@@ -64,9 +64,9 @@ OF_ALL = {
     job_rows._SOON: "likewise",
     job_rows._BACKLOG: "the levels of a service are of all repositories",
     job_rows._RELEASE: "a service that opens or closes gives up the sessions that it owned",
-    repositories._REPOS: "lists the repositories",
-    repositories._OWED: "likewise",
-    repositories._NODES: "likewise",
+    repositories._PAGE: "lists the repositories",
+    repositories._NAMED: "likewise",
+    repositories._COUNTS: "likewise",
     repositories._TIMES: "likewise",
     erased._OWED: "what a scrub of the whole store looks for",
     rows._DIGESTS: "what a folder with copies of segments may keep, of all repositories",
@@ -395,6 +395,7 @@ async def test_statements_that_run_name_their_repository(postgres_url, recorded,
             with suppress(UsageError):
                 await call()
         await memory.repos()
+        await memory.repos(ids=["r"], prefixes=["a"])
         await memory.scrub()
         recorded.is_checking = True
         await memory.check(repair=True)

@@ -49,6 +49,7 @@ SMALL = {
 }
 """Tables that may be read from end to end."""
 WHOLE = {
+    "SELECT r.no, n.id FROM": "a page of repositories: behind an id, in order, up to a limit",
     "SELECT r.id FROM segments s $join repos r": "a scrub reads an index of those alone",
     "SELECT DISTINCT digest FROM segments": "an erasure reads an index of large ones alone",
     "SELECT coalesce(max(ordinal), 0) FROM steps": "SQLite seeks the last row",
@@ -66,6 +67,8 @@ FEW = {
 ALL_OF_ONE = {
     "SELECT 'session', count(*) FROM": "an archive counts its rows",
     "SELECT t.no, m.seq, m.id, t.id FROM threads": "an id is looked for in each thread",
+    "SELECT 'threads', repo, '', count(*)": "a list of repositories counts what each has",
+    "SELECT n.repo, m.created_at FROM": "and since when, by its first and last of each kind",
 }
 """What else may do so, likewise."""
 FULL_TEXT = {
@@ -277,6 +280,16 @@ async def test_calls_on_a_repository_touch_its_own_rows_alone(place, walks):
         await memory.close_repo("r")
         await memory.reembed("r", embedder=HashingEmbedder(8))
         await memory.delete_repo("r")
+    assert walks == {}
+
+
+async def test_a_page_of_repositories_reads_their_rows_alone(place, walks):
+    """What is counted and dated is looked up by the numbers of the page, whatever is beside it."""
+    async with service(place) as memory:
+        assert [one.id for one in await memory.repos(limit=1, after="r")] == ["r0"]
+        assert len(await memory.repos(limit=3, ids=["r1", "r"], prefixes=["r"])) == 3
+        threads = await (await memory.open_repo("r")).threads(limit=1)
+    assert len(threads) == 1
     assert walks == {}
 
 

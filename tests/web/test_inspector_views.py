@@ -307,6 +307,17 @@ async def test_events_are_filtered_by_words_as_they_come(inspector, repo):
     await page.locator(".events pre").get_by_text('"step_index": 1').wait_for()
 
 
+async def test_more_threads_than_a_page_has_are_all_known(inspector, repo):
+    """The page reads them by thousands; what stands behind the first is found by its name."""
+    for number in range(1_001):
+        message = {"role": "user", "content": "I sing."}
+        await repo.conversation(f"t{number:04}").append(message)
+    text = await inspector.open("threads", repo=repo.id)
+    assert "1001 threads" in text.replace(",", "")
+    await inspector.page.get_by_label("Thread").fill("t1000")
+    await inspector.page.get_by_role("link", name="t1000").wait_for()
+
+
 async def test_stored_markup_is_text_in_recall_people_threads_and_activity(inspector, repo):
     """A script in a fact, a tag, a message, a thread's name and an event is shown, never run."""
     page = inspector.page

@@ -119,8 +119,7 @@ async def _stream(
 ) -> AsyncIterator[ServerSentEvent] | None:
     """The stream that is asked for; ``None``: all of it was read."""
     live: Live = request.app.state.live
-    if live.is_full:
-        raise HTTPException(503, "too many streams are open", {"Retry-After": RETRY_S})
+    live.check_room()
     seen = int(last_event_id) if last_event_id and last_event_id.isdecimal() else 0
     if found.state != "running" and found.version <= seen:
         return None

@@ -10,11 +10,11 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from httpx import TransportError
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
-from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from mnemo import RepositoryRecord, __version__
-from mnemo.web.access import Memory_, Rights, Token_, opened
+from mnemo.runtime.validation import MOST_AT_ONCE
+from mnemo.web.access import ANY, LONGEST_ID, Memory_, Rights, Token_, opened
 from mnemo.web.live import Live
 from mnemo.web.metrics import Metrics, together, totals
 from mnemo.web.peers import INSIDE
@@ -54,9 +54,15 @@ async def caller(token: Token_) -> Any:
 
 
 @router.get("/v1/repositories", response_model=list[RepositoryRecord])
-async def repositories(memory: Memory_, token: Token_) -> Any:
-    """List the stored repositories that the token may use."""
-    return [record for record in await memory.repos() if token.permits(record.id)]
+async def repositories(
+    memory: Memory_,
+    token: Token_,
+    limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = MOST_AT_ONCE,
+    after: Annotated[str | None, Query(min_length=1, max_length=LONGEST_ID)] = None,
+) -> Any:
+    """List the stored repositories that the token may use, by id: those behind *after*."""
+    only = None if ANY in token.repositories else token.repositories
+    return await memory.repos(limit=limit, after=after, ids=only, prefixes=token.prefixes)
 
 
 async def _stream(
@@ -68,8 +74,7 @@ async def _stream(
 ) -> AsyncIterator[bytes]:
     """Make the stream that is asked for; what is wrong with it is an answer, not a broken one."""
     live: Live = request.app.state.live
-    if live.is_full:
-        raise HTTPException(503, "too many streams are open", {"Retry-After": "10"})
+    live.check_room()
     if repo is None:
         return live.events(token.permits)
     found, cursor = await opened(request, repo, make=False), last_event_id or after

@@ -33,6 +33,20 @@ export async function call(method, path, { params = {}, body, signal } = {}) {
 }
 
 export const get = (path, params, signal) => call("GET", path, { params, signal });
+/** Members of a list that are read at once. */
+const PAGE = 1_000;
+
+/** The whole of a list, one page behind the other by the *id* of its last member. */
+export async function getAll(path, id, params, signal) {
+  const found = [];
+  let page;
+  do {
+    page = await get(path, { ...params, limit: PAGE, after: found.at(-1)?.[id] }, signal);
+    found.push(...page);
+  } while (page.length === PAGE);
+  return found;
+}
+
 export const post = (path, params, body, signal) => call("POST", path, { params, body, signal });
 
 async function request(method, path, params, body, signal, headers = {}) {

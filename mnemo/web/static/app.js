@@ -1,7 +1,7 @@
 // The page: choose repository and view by the address, follow events, and show the view.
 
 import { render } from "./vendor/preact.js";
-import { follow, get, hasToken, setToken, takeToken, tryNow } from "./api.js";
+import { follow, get, getAll, hasToken, setToken, takeToken, tryNow } from "./api.js";
 import { address, clock, Empty, Failure, html, Icon, RELOAD_MS, State, Title, To, useAddress, useEffect, useLayoutEffect, useLoad, useMedia, useRef, useState, World } from "./parts.js";
 import { Activity } from "./views/activity.js";
 import { Memories } from "./views/memories.js";
@@ -82,7 +82,7 @@ function App() {
   const state = useLoad(
     async (signal) => {
       const caller = await get("/caller", {}, signal);
-      return { caller, repositories: await get("/repositories", {}, signal) };
+      return { caller, repositories: await getAll("/repositories", "id", {}, signal) };
     },
     [known],
   );
@@ -115,7 +115,7 @@ function Page({ caller, repositories, onRetry }) {
   const isWide = useMedia("(min-width: 900px)");
   const repo = params.repo || repositories[0]?.id;
   const link = useEvents(repo, onRetry);
-  const records = useLoad((signal) => get("/repositories", {}, signal), [], link.tick);
+  const records = useLoad((signal) => getAll("/repositories", "id", {}, signal), [], link.tick);
   const known = records.value ?? repositories;
   const said = useAnnounced();
   const keys = useRef(null);

@@ -1,6 +1,6 @@
 // Overview: is the service well; what failed, came in, went out, waits? All repositories at once.
 
-import { follow, get, post } from "../api.js";
+import { follow, get, getAll, post } from "../api.js";
 import { address, clock, Empty, Failure, html, Icon, Loaded, number, plural, Search, short, span, State, Time, Title, To, useContext, useEffect, useLoad, useRef, useSorted, useState, World } from "../parts.js";
 import { Curves } from "./curves.js";
 
@@ -180,7 +180,7 @@ function outcome({ error, result_count, duration_s }) {
 
 /** The newest messages of the thread that was written to last. */
 async function lastSaid(repo, signal) {
-  const threads = await get("/conversations", { repo }, signal);
+  const threads = await getAll("/conversations", "thread_id", { repo }, signal);
   const [last] = threads.filter((thread) => thread.messages).toSorted((a, b) => Date.parse(b.last_at ?? 0) - Date.parse(a.last_at ?? 0));
   if (!last) return [];
   const from_seq = Math.max(0, last.next_seq - 4);

@@ -1,6 +1,6 @@
 // Threads: does something leave the window, and what? The messages as they were said, and as they are sent.
 
-import { get, post } from "../api.js";
+import { get, getAll, post } from "../api.js";
 import { address, Empty, Failure, html, Icon, Loaded, Name, number, plural, Search, short, Text, Time, dayOf, Title, To, useContext, useEffect, useLoad, useRef, useState, World } from "../parts.js";
 
 const PAGE = 100;
@@ -11,7 +11,7 @@ const ZONES = { eviction: "leave next", middle: "stay for now", recent: "stay lo
 export function Threads({ params }) {
   const { repo, tick } = useContext(World);
   const [words, setWords] = useState("");
-  const state = useLoad((signal) => get("/conversations", { repo }, signal), [repo], tick);
+  const state = useLoad((signal) => getAll("/conversations", "thread_id", { repo }, signal), [repo], tick);
   const threads = (state.value ?? []).toSorted((a, b) => Date.parse(b.last_at ?? 0) - Date.parse(a.last_at ?? 0));
   const chosen = params.thread ?? (threads.length === 1 && !params.list ? threads[0].thread_id : undefined);
   if (chosen) return html`<${Conversation} key=${chosen} thread=${chosen} params=${params} count=${threads.length} record=${threads.find((one) => one.thread_id === chosen)} />`;
