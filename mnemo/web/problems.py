@@ -79,25 +79,12 @@ def problem(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """A response with a problem document, in ASCII."""
-    return _answer(_document(status, reason, detail, error, facts), headers)
+    return _answer(_document(status, reason, detail, error=error, facts=facts or {}), headers)
 
 
-def _document(
-    status: int,
-    reason: str,
-    detail: str,
-    error: str | None = None,
-    facts: Mapping[str, Any] | None = None,
-) -> Problem:
-    return Problem(
-        type=f"urn:mnemo:{reason}",
-        title=HTTPStatus(status).phrase,
-        status=status,
-        detail=detail,
-        reason=reason,
-        error=error,
-        facts=dict(facts or {}),
-    )
+def _document(status: int, reason: str, detail: str, **rest: Any) -> Problem:
+    head = {"type": f"urn:mnemo:{reason}", "title": HTTPStatus(status).phrase, "status": status}
+    return Problem(**head, reason=reason, detail=detail, **rest)
 
 
 def _answer(told: Problem, headers: Mapping[str, str] | None) -> Response:
@@ -108,15 +95,14 @@ def _answer(told: Problem, headers: Mapping[str, str] | None) -> Response:
 def add_handlers(app: FastAPI, methods: Mapping[str, Collection[str]]) -> None:
     """Have errors answered by problem documents; a 405 tells the *methods* of its path."""
     app.state.methods = methods
-    for kind in _TOLD:
+    for kind in (*_TOLD, Exception):
         app.add_exception_handler(kind, refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _failed)
 
 
 async def refused(request: Request, error: Exception) -> Response:
-    """The problem document of an error of mnemo, or of a wrong value."""
+    """The problem document of an error."""
     told = problem_of(error)
     if told.status == 500:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
@@ -128,7 +114,9 @@ async def refused(request: Request, error: Exception) -> Response:
 def problem_of(error: Exception) -> Problem:
     """The document of what a call raised."""
     if isinstance(error, HTTPException):
-        return _document(error.status_code, _reason_of(error.status_code), str(error.detail))
+        code = error.status_code
+        reason = _REASONS.get(code, HTTPStatus(code).name.lower())
+        return _document(code, reason, str(error.detail))
     kind = next((one for one in _TOLD if isinstance(error, one)), None)
     if kind is None:
         return _document(500, "internal_error", "the service failed; its log says why")
@@ -138,11 +126,8 @@ def problem_of(error: Exception) -> Problem:
     # Where it is a sentence, as of an archive's line, it is a fact.
     is_code = re.fullmatch("[a-z_]+", str(facts.get("reason", "")))
     reason = str(facts.pop("reason")) if is_code else reason_of(name)
-    return _document(status, reason, str(error) or type(error).__name__, name, facts)
-
-
-def _reason_of(status: int) -> str:
-    return _REASONS.get(status, HTTPStatus(status).name.lower())
+    detail = str(error) or type(error).__name__
+    return _document(status, reason, detail, error=name, facts=facts)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -174,14 +159,4 @@ async def _http(request: Request, error: Exception) -> Response:
     headers, methods = error.headers, request.app.state.methods.get(request.scope["path"])
     if error.status_code == 405 and methods:  # Starlette names those of one route of the path
         headers = {"Allow": ", ".join(sorted(methods))}
-    return problem(
-        error.status_code,
-        _reason_of(error.status_code),
-        str(error.detail),
-        headers=headers,
-    )
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return problem(500, "internal_error", "the service failed; its log says why")
+    return _answer(problem_of(error), headers)
