@@ -121,8 +121,8 @@ def serve(
         if workers == 1:
             served()
             return
-        with written(log_level, {}), TemporaryDirectory(prefix="mnemo-") as folder:
-            code = supervise(partial(_work, served, Path(folder)), workers)
+        with written(log_level, {}), TemporaryDirectory(prefix="mnemo-") as shared:
+            code = supervise(partial(_work, served, Path(shared)), workers)
     raise typer.Exit(code)
 
 
