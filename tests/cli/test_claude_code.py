@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "scripts/plugins/claude-code"
 PACKAGE = "@anthropic-ai/claude-code@latest"
+MAY_ECHO = ("--allowedTools", "Bash(echo:*)")
 
 
 @pytest.fixture(scope="session")
@@ -92,12 +93,16 @@ def pids(run: str) -> list[int]:
 
 
 def ask(claude: str, env: dict[str, str], folder: Path, prompt: str) -> str:
-    """What the program answers to one prompt, in a session of its own."""
+    """What the program answers to one prompt, in a session of its own with the plugin."""
+    return run(claude, env, folder, "-p", prompt, "--plugin-dir", str(PLUGIN), *MAY_ECHO)
+
+
+def run(claude: str, env: dict[str, str], folder: Path, *arguments: str) -> str:
+    """What the program prints."""
     folder.mkdir(exist_ok=True)
-    command = [claude, "-p", prompt, "--plugin-dir", str(PLUGIN), "--allowedTools", "Bash(echo:*)"]
     done = subprocess.run(
-        command, env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=120,
-        stdin=subprocess.DEVNULL,
+        [claude, *arguments], env=env, cwd=folder, capture_output=True, text=True, check=False,
+        timeout=120, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -132,6 +137,29 @@ def test_what_one_session_said_is_in_the_context_of_the_next(claude, env, server
     assert Path(env["HOME"], ".mnemo", "claude-code.db").stat().st_mode & 0o077 == 0
 
 
+def test_a_marketplace_folder_installs_it_and_a_compaction_stores_what_it_replaces(
+    claude, env, server, tmp_path
+):
+    """As the page says, without a network; and without the hook that stores at each answer's end."""
+    market, folder = tmp_path / "market", tmp_path / "a"
+    for part in (".claude-plugin", PLUGIN.relative_to(ROOT)):
+        shutil.copytree(ROOT / part, market / part)
+    hooks = market / PLUGIN.relative_to(ROOT) / "hooks/hooks.json"
+    given = json.loads(hooks.read_text())
+    del given["hooks"]["Stop"]
+    hooks.write_text(json.dumps(given))
+    run(claude, env, folder, "plugin", "marketplace", "add", str(market))
+    run(claude, env, folder, "plugin", "install", "mnemo@mnemo")
+    run(claude, env, folder, "-p", "I play the cello in Bern.", *MAY_ECHO)
+    assert stored(env) == []
+    run(claude, env, folder, "-p", "/compact", "--continue")
+    assert stored(env) == [["I play the cello in Bern.", "I look.", "Noted."]]
+    run(claude, env, folder, "plugin", "uninstall", "mnemo@mnemo")
+    before = len(server.requests)
+    run(claude, env, folder, "-p", "Hello.", *MAY_ECHO)
+    assert "mnemo-memory" not in json.dumps(server.requests[before:])
+
+
 def test_eight_sessions_at_once_lose_nothing_when_the_process_is_killed(
     claude, env, server, tmp_path
 ):
@@ -139,14 +167,14 @@ def test_eight_sessions_at_once_lose_nothing_when_the_process_is_killed(
     prompts = [f"My number is {number}{number}{number}." for number in range(8)]
     ask(claude, env, tmp_path / "first", "Hello.")
 
-    def run(number: int) -> None:
+    def one(number: int) -> None:
         ask(claude, env, tmp_path / f"p{number}", prompts[number])
         if number == 3:
             for pid in pids(env["XDG_RUNTIME_DIR"]):
                 os.kill(pid, signal.SIGKILL)
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(run, range(8)))
+        list(pool.map(one, range(8)))
     found = stored(env)
     assert sorted(one[0] for one in found) == sorted([*prompts, "Hello."])
     assert all(one[1:] == ["I look.", "Noted."] for one in found)
