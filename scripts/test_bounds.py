@@ -36,21 +36,26 @@ class Case:
 
     Attributes:
         lowest: With the lowest versions of what is asked for that fit each other; else the newest.
+        beside: Frameworks that are installed, too, and whose agents use the memory.
     """
 
     python: str
     extras: Sequence[str]
     lowest: bool = False
+    beside: Sequence[str] = ()
 
     def __str__(self) -> str:
         versions = "lowest" if self.lowest else "newest"
-        return f"Python {self.python}, [{','.join(self.extras)}], {versions} versions"
+        beside = f"{', '.join(self.beside)} beside, " if self.beside else ""
+        return f"Python {self.python}, [{','.join(self.extras)}], {beside}{versions} versions"
 
 
 CASES = (
     Case("3.11", ("cli", "fast", "otel", "postgres"), lowest=True),
     Case("3.11", ("agent-framework", "agents", "anthropic", "cli", "llama-index"), lowest=True),
     Case("3.11", ("langgraph", "mcp", "pydantic-ai", "serve"), lowest=True),
+    Case("3.11", ("mcp",), beside=("haystack-ai>=3.4", "smolagents>=1.26", "strands-agents>=1.62")),
+    Case("3.11", (), beside=("crewai>=1.15",)),  # it wants another version of MCP's SDK
     Case("3.12", ("mcp",)),  # as `uvx` installs mnemo-mcp
     Case("3.12", ("cli", "mcp", "postgres", "serve")),
     Case("3.13", ("cli", "mcp", "postgres", "serve")),
@@ -81,6 +86,7 @@ def passes(case: Case, python: str) -> bool:
         modules = [IMPORTED[extra] for extra in case.extras if extra in IMPORTED]
         uv = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--python", installed]
         required = [word for extra in case.extras for word in ("--extra", extra)]
+        required += case.beside
         resolution = "lowest-direct" if case.lowest else "highest"
         return all(
             _succeeds(command, folder)
@@ -89,6 +95,7 @@ def passes(case: Case, python: str) -> bool:
                 [*uv, "--resolution", resolution, *required, "-r", str(ROOT / "pyproject.toml")],
                 [*uv, "--no-deps", str(ROOT)],
                 [installed, str(ROOT / "scripts" / "smoke.py"), *modules],
+                *([installed, str(ROOT / "scripts/use_by_agents.py"), one] for one in case.beside),
             )
         )
 

@@ -140,7 +140,7 @@ def test_what_one_session_said_is_in_the_context_of_the_next(claude, env, server
 def test_a_marketplace_folder_installs_it_and_a_compaction_stores_what_it_replaces(
     claude, env, server, tmp_path
 ):
-    """As the page says, without a network; and without the hook that stores at each answer's end."""
+    """As the page says, without a network; here without the hook that stores at answers' ends."""
     market, folder = tmp_path / "market", tmp_path / "a"
     for part in (".claude-plugin", PLUGIN.relative_to(ROOT)):
         shutil.copytree(ROOT / part, market / part)
