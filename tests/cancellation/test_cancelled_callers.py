@@ -49,7 +49,7 @@ async def by_scope(work: Callable[[], Awaitable[Any]], turns: int) -> Call:
 
     async with anyio.create_task_group() as group:
         group.start_soon(run)
-        await _turns(turns + 1)
+        await _turns(turns + 1, call)
         call.ended_before = bool(call.results)
         scope.cancel()
     return call
@@ -71,15 +71,18 @@ async def by_task(work: Callable[[], Awaitable[Any]], turns: int) -> Call:
 
     async with anyio.create_task_group() as group:
         group.start_soon(run)
-        await _turns(turns + 1)
+        await _turns(turns + 1, call)
         call.ended_before = bool(call.results)
         if not call.ended_before:
             call.tasks[0].cancel()
     return call
 
 
-async def _turns(number: int) -> None:
+async def _turns(number: int, call: Call) -> None:
+    """Give so many turns, or those until the call has ended."""
     for _ in range(number):
+        if call.results:
+            break
         await anyio.lowlevel.checkpoint()
 
 
