@@ -247,7 +247,8 @@ def _told(
     arrival: Arrival, source: str | None, thread: str | None, repo: str
 ) -> tuple[dict[str, Any], str]:
     """What an import did, as data and in words."""
-    new = plural(arrival.added, _unit(source, thread).removesuffix("s"))
+    units = _unit(source, thread)
+    new = plural(arrival.added, "memory" if units == "memories" else units[:-1], units)
     known = plural(arrival.known, *KNOWN)
     if thread is not None:
         counts = {"new_messages": arrival.added, "known_messages": arrival.known}

@@ -24,7 +24,7 @@ from mnemo.runtime.text import count_tokens, counted, html_table, one_line, show
 from mnemo.runtime.validation import MOST_NUMBER, one_of, whole_number
 from mnemo.values.changeset import Revision
 from mnemo.values.counting import Count, fitted
-from mnemo.values.graph import Claim, Episodic, Node, NodeMetadata, NodeType, Procedural
+from mnemo.values.graph import Claim, Episodic, Node, NodeMetadata, NodeType, Procedural, Semantic
 from mnemo.values.steps import Step
 from mnemo.values.untrusted import without_marks
 
@@ -474,7 +474,7 @@ class _Entry:
     @property
     def year(self) -> int | None:
         """Of its date; ``None`` without a date."""
-        at = self.candidate.valid_to or self.candidate.sources[0].at
+        at = self.candidate.valid_to or _day_of(self.candidate)
         return None if at is None else at.year
 
 
@@ -610,8 +610,8 @@ def _full_text(candidate: Candidate, see: int | None) -> str:
 
 def _compact_text(candidate: Candidate, see: int | None = None, *, with_year: bool = True) -> str:
     """*candidate* as one line: text, day, speaker; until when it held and what to *see*."""
-    node, source = candidate.node, candidate.sources[0]
-    said, who = _text(node), one_line(source.actor or "")
+    said, who = _text(candidate.node), one_line(candidate.sources[0].actor or "")
+    known = _day_of(candidate)
 
     def day(at: datetime) -> str:
         return short_day(at) if with_year else short_day(at).rpartition(" ")[0]
@@ -620,9 +620,17 @@ def _compact_text(candidate: Candidate, see: int | None = None, *, with_year: bo
     if candidate.valid_to is not None:
         origin = f"until {day(candidate.valid_to)}{_see(see)}"
     else:
-        parts = [day(source.at) if source.at is not None else "", *parts]
+        parts = [day(known) if known is not None else "", *parts]
         origin = _plain(", ".join(part for part in parts if part))
     return _plain(f"- {said}") + (f" ({origin})" if origin else "")
+
+
+def _day_of(candidate: Candidate) -> datetime | None:
+    """When it was said; of a fact that comes from the hand alone, since when it holds."""
+    node, sources = candidate.node, candidate.sources
+    if isinstance(node, Semantic) and [source.actor for source in sources] == ["hand"]:
+        return node.valid_from
+    return sources[0].at
 
 
 def _names(text: str, who: str) -> bool:

@@ -842,6 +842,9 @@ def test_memories_of_mem0_are_memories_and_found_in_other_words(cli, put):
     assert "Bern" in cli("recall", "Where does she live?", "-k", "1").out
     again = cli("import", "export.json")
     assert "0 memories added, 6 were there" in again.out
+    one = cli("import", put("one.json", {"results": [{"id": "n1", "memory": "Sails"}]}))
+    assert "from mem0: 1 memory added" in one.out
+    assert "Lives in Bern (1 Jan 2024, hand)" in cli("recall", "Where is her home?").out
 
 
 @pytest.mark.slow

@@ -47,6 +47,15 @@ async def told(memory: Mnemo) -> Repository:
     return repo
 
 
+async def test_a_fact_by_hand_has_the_day_since_when_it_holds():
+    """What comes over from another memory keeps its days; those of messages are unchanged."""
+    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
+        repo = await memory.open_repo()
+        await repo.add_memory("Ada works at the museum.", at=MARCH)
+        found = await repo.recall("museum")
+        assert found.as_text() == "- Ada works at the museum. (2 Mar 2026, hand) [1]"
+
+
 def test_a_line_has_text_day_speaker_and_citation():
     """No id, no weekday; a part that is not known is left out, brackets included."""
     known = [
