@@ -53,10 +53,10 @@ class Handle:
         if isinstance(given, LazyService):
             return cls(given.find, blocks=True)
         if not isinstance(given, kinds):
-            names = " or ".join(
-                f"{kind.__module__.split('.')[0]}.{kind.__name__}" for kind in kinds
+            kind = kinds[0].__name__
+            raise ConfigError(
+                f"give an open {kind} of mnemo or mnemo.sync, not {type(given).__name__}"
             )
-            raise ConfigError(f"give an open {names}, not {type(given).__name__}")
         return cls(lambda: given, blocks=not isinstance(given, kinds[0]))
 
     async def run(self, work: Callable[[Any], Any]) -> Any:
@@ -111,6 +111,8 @@ class Adapter:
 
     def _attach(self, given: object, *kinds: type) -> None:
         """Call *given* from now on, see ``Handle.of``; close it at the end if it is lazy."""
+        if isinstance(given, str | PathLike):
+            raise ConfigError(f"{type(self).__name__}.from_path(…) opens a file")
         self._handle = Handle.of(given, *kinds)
         self._service = given if isinstance(given, LazyService) else None
 

@@ -131,8 +131,10 @@ async def test_a_history_needs_a_session_and_a_provider_an_open_repository(kit: 
     with pytest.raises(ValueError, match="session="):
         await MnemoHistoryProvider(kit.repo).save_messages(None, [says("Hi.")])
     for kind in (MnemoHistoryProvider, MnemoContextProvider):
-        with pytest.raises(ConfigError, match="give an open"):
+        with pytest.raises(ConfigError, match="open Repository of mnemo or"):
             kind(Mnemo("memory:"))
+        with pytest.raises(ConfigError, match=rf"{kind.__name__}\.from_path"):
+            kind("memory.db")
 
 
 async def test_a_file_serves_as_well(tmp_path):
