@@ -64,10 +64,10 @@ TENDED = """
 SELECT 1 FROM threads WHERE repo = ? AND (ttl_s IS NOT NULL OR budget_tokens IS NOT NULL) LIMIT 1
 """
 _PUTS_AT_ONCE = 32
+"""Few sizes of a statement stay prepared (S)."""
 _READ_AT_ONCE = 1_000
 """Threads that one statement reads (S)."""
 _ID = [*THREADS.columns].index("id")
-"""Few sizes of a statement stay prepared (S)."""
 _INDEXES = {"user": "messages_user", "system": "messages_system"}
 _BY_ROLE: dict[Role, str] = {
     role: OF_THREAD.format(index=f"$by({_INDEXES.get(role, 'messages_place')})")
