@@ -56,10 +56,12 @@ class Peers:
         """Whether the request came from another worker."""
         return self._worker is not None and scope.get("server") == (str(self._worker.socket), None)
 
-    async def asked(self, request: Request) -> AsyncIterator[httpx.Response]:
+    async def asked(
+        self, request: Request, *, within_s: float | None = None
+    ) -> AsyncIterator[httpx.Response]:
         """
         The answers of the others to *request*, one after the other; of none to what one of them
-        has passed on. One that is not there is left out.
+        has passed on. One that is not there is left out, or does not answer *within_s*.
 
         *Raises* ``httpx.TransportError``: one has died over it. *Cancellation*: as of the request.
         """
@@ -72,18 +74,21 @@ class Peers:
             if path != self._worker.socket:
                 url = request.url.replace(scheme="http", netloc="localhost")
                 asked = self._client(path).build_request(
-                    request.method, str(url), headers=headers, content=content
+                    request.method,
+                    str(url),
+                    headers=headers,
+                    content=content,
+                    timeout=httpx.Timeout(within_s, connect=CONNECT_S),
                 )
                 try:
                     yield await self._client(path).send(asked)
-                except httpx.ConnectError:
+                except (httpx.ConnectError, httpx.ReadTimeout):
                     continue
 
     def _client(self, path: Path) -> httpx.AsyncClient:
         if path not in self._clients:
             transport = httpx.AsyncHTTPTransport(uds=str(path), limits=httpx.Limits())
-            timeout = httpx.Timeout(None, connect=CONNECT_S)
-            self._clients[path] = httpx.AsyncClient(transport=transport, timeout=timeout)
+            self._clients[path] = httpx.AsyncClient(transport=transport)
         return self._clients[path]
 
     async def aclose(self) -> None:

@@ -1,6 +1,7 @@
 """Several workers on one store: each answers for all, sessions and counts included."""
 
 import re
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from inspector_kit import LIMIT_S
 from mnemo import Mnemo
 from mnemo.testing import HashingEmbedder
 from mnemo.web import Token, Worker, serve, token_of
+from mnemo.web.routes import operations
 
 pytestmark = pytest.mark.slow
 ALL = [token_of("s", "all")]
@@ -95,6 +97,17 @@ async def test_a_worker_that_has_a_session_and_cannot_be_asked_is_told_of(tmp_pa
         refused = await second.post("/v1/session/steps", params=where, json=step)
         assert (refused.status_code, refused.json()["reason"]) == (409, "owned_elsewhere")
         assert (await level(second, "mnemo_workers")) == 1
+
+
+async def test_a_worker_that_hangs_is_not_counted_and_holds_up_no_metrics(tmp_path, monkeypatch):
+    """It is there, and takes what it is asked, but answers nothing."""
+    monkeypatch.setattr(operations, "LOOK_S", 0.05)
+    async with worker(tmp_path, 0) as client:
+        with socket.socket(socket.AF_UNIX) as hanging:
+            hanging.bind(str(Worker(tmp_path, 1).socket))
+            hanging.listen()
+            with anyio.fail_after(LIMIT_S):
+                assert (await level(client, "mnemo_workers")) == 1
 
 
 async def test_the_metrics_of_each_worker_are_those_of_all(tmp_path):

@@ -21,6 +21,8 @@ from mnemo.web.peers import INSIDE
 
 router: APIRouter = APIRouter(tags=["operations"])
 
+LOOK_S = 2.0
+"""Seconds within which a worker tells its levels, or does not count as one that answers (S)."""
 PING_S = 15
 """Seconds between two comments in a stream in which nothing happens (S)."""
 
@@ -117,7 +119,8 @@ async def metrics(
         return JSONResponse(levels)
     told = [levels]
     with suppress(TransportError):  # a worker that has ended has nothing open
-        told += [one.json() async for one in request.app.state.peers.asked(request)]
+        others = request.app.state.peers.asked(request, within_s=LOOK_S)
+        told += [one.json() async for one in others]
     levels = together(told)
     if repo is None:
         used = request.app.state.tokens.last_used(token)
