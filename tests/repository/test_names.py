@@ -6,6 +6,7 @@ from segments_kit import few, index_of, opened, seal, tell
 
 from mnemo import Changeset, Edge, Semantic, Tag
 from mnemo.index.large import LargeView
+from mnemo.repository import names
 
 NOON, HOUR = datetime(2026, 3, 1, 12, tzinfo=UTC), timedelta(hours=1)
 
@@ -82,3 +83,28 @@ async def test_a_large_repository_tells_the_same_changes(tmp_path):
             assert await told(repo) == whole
     assert len(whole) == 101
     assert whole[0] == ("The kettle 100 is red.", "The kettle 100 is blue.")
+
+
+async def test_names_and_facts_are_given_up_to_their_bounds(tmp_path, monkeypatch):
+    """The names of most facts, the latest facts of one, the first speakers; counts are whole."""
+    monkeypatch.setattr(names, "MOST_NAMES", 2)
+    monkeypatch.setattr(names, "MOST_FACTS", 3)
+    monkeypatch.setattr(names, "MOST_SPEAKERS", 1)
+    tags = [Tag("honey"), Tag("river"), Tag("kettle")]
+    facts = [Semantic(f"Jar {n} is kept.", valid_from=NOON + n * HOUR) for n in range(9)]
+    named = [
+        (tag, fact) for most, tag in zip((5, 9, 7), tags, strict=True) for fact in facts[:most]
+    ]
+    edges = [Edge(tag.id, fact.id, "membership") for tag, fact in named]
+    async with opened(tmp_path / "r.db", background=True) as (_, repo):
+        await repo.apply(Changeset((*tags, *facts), tuple(edges)))
+        listed = await repo.inspection.names()
+        assert [(one.name, one.facts) for one in listed.names] == [("river", 9), ("kettle", 7)]
+        assert (listed.facts, listed.tags) == (9, 3)
+        found = await repo.inspection.named("river")
+        assert [fact.text for fact in found.facts] == [f"Jar {n} is kept." for n in (8, 7, 6)]
+        assert found.total == 9
+        for actor, town in (("Ada", "Bern"), ("Bo", "Lund")):
+            await repo.remember(f"I live in {town}.", actor=actor, wait=True)
+        speakers = [one for one in (await repo.inspection.names()).names if one.kind == "speaker"]
+    assert [one.name for one in speakers] == ["Ada"]

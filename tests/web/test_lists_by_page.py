@@ -89,3 +89,20 @@ async def test_the_client_reads_all_conversations(filled, monkeypatch, size):
             for call in (repo.threads, service.repos):
                 with pytest.raises(ValueError, match=next(iter(given))):
                     await call(**given)
+
+
+async def test_steps_of_a_session_are_given_by_page(memory, client):
+    """From an index on, up to a limit of 1 to 1,000."""
+    repo = await memory.open_repo("r")
+    session = await repo.start_session("count")
+    for number in range(5):
+        await session.append(f"step {number}", "")
+    path = f"/v1/session/steps?repo=r&session={session.id}"
+    page = (await client.get(f"{path}&from_index=1&limit=2")).json()
+    assert [one["observation"] for one in page["steps"]] == ["step 1", "step 2"]
+    assert len((await client.get(f"{path}&limit=1000")).json()["steps"]) == 5
+    assert (await client.get(f"{path}&from_index=9")).json()["steps"] == []
+    for wrong in ("limit=0", "limit=1001", "from_index=-1"):
+        told = (await client.get(f"{path}&{wrong}")).json()
+        assert (told["status"], told["reason"]) == (422, "invalid_argument")
+        assert wrong.partition("=")[0] in told["detail"]
