@@ -247,7 +247,7 @@ async def check_there(memory: mnemo.Mnemo, store: str, repo: str) -> None:
 
 
 async def _others(memory: mnemo.Mnemo, repo: str) -> list[str]:
-    return [one.id for one in await memory.repos() if one.id != repo]
+    return [one.id for one in await memory.repos(limit=_NAMED + 2) if one.id != repo]
 
 
 async def _open_as_it_is(memory: mnemo.Mnemo, repo: str) -> mnemo.Repository:
@@ -264,7 +264,7 @@ async def _is_empty(repo: mnemo.Repository) -> bool:
     found = await repo.statistics()
     if found.revision or found.steps or found.messages or found.notes.versions:
         return False
-    return not (await repo.sessions() or await repo.threads())
+    return not (await repo.sessions(limit=1) or await repo.threads(limit=1))
 
 
 def existing(store: str) -> str:
