@@ -83,6 +83,7 @@ class Mnemo:
     Raises:
         ConfigError: *store* is no place that this version can keep things in, a model is
             something else, or there is no embedder of that name.
+        ModelUnavailable: The embedder that is named is not installed; the message says how.
         ValueError: *workers* is no whole number from 0.
     """
 
@@ -269,8 +270,9 @@ class Mnemo:
         Raises:
             ValueError: *repo_id* is blank, too long or cannot be stored.
             ConfigError: A model is something else, or there is no embedder of that name.
-            ModelUnavailable: The repository is new, no embedder is named, and the default one
-                has no wheels for this machine; the message names the others.
+            ModelUnavailable: The embedder that is named is not installed; or the repository is
+                new, none is named, and the default one has no wheels for this machine. The
+                message says what to install.
             RepositoryAlreadyOpen: Use ``repo(repo_id)``, or *exist_ok*.
             EmbeddingSpaceMismatch: It was made with another embedder; nothing was written.
                 *Cancellation*: safe.

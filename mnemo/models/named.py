@@ -40,8 +40,16 @@ def named_embedder(name: str) -> Embedder:
 
 
 def checked_models(chat_model: object, embedder: Embedder | str | None) -> Embedder | None:
-    """The embedder, or that of its name. *Raises* ``ConfigError``: an argument is no such model."""
-    embedder = named_embedder(embedder) if isinstance(embedder, str) else embedder
+    """
+    The embedder, or that of its name.
+
+    *Raises* ``ConfigError``: an argument is no such model; ``ModelUnavailable``: the one that is
+    named is not installed.
+    """
+    if isinstance(embedder, str):
+        name, embedder = embedder, named_embedder(embedder)
+        if missing := _missing(name):
+            raise not_installed(f"{missing}, which {name!r} needs,", EMBEDDERS[name].install)
     for argument, model, method, like in (
         ("chat_model", chat_model, "complete", "OpenAIChatModel(base_url, name)"),
         ("embedder", embedder, "embed", "OpenAIEmbedder(base_url, name, dimensions)"),

