@@ -17,9 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, lru_cache
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,18 +118,23 @@ def outdated(
         table: As ``weights()``, which it replaces.
     """
     moment = asked_moment(question, given.times)
-    asked = _still_asked(question, given, candidate_pairs(given))
-    pairs = [*dict.fromkeys((*asked, *(pair for pair in known if max(pair) < BEST)))]
-    table = table or weights()
-    least = min(order_from, mark_from)
-    pairs = [
-        pair
-        for pair, most in zip(pairs, _at_most(question, given, pairs, table), strict=True)
-        if most >= least or pair in known
-    ]
+    table, least = table or weights(), min(order_from, mark_from)
+    near = [*dict.fromkeys((*_near_pairs(given), *(pair for pair in known if max(pair) < BEST)))]
+    # What costs least first: of the pairs that cannot reach a place no text is read.
+    beside = _numbers_beside(question, given, near)
+    most = np.broadcast_to(_odds(table, beside, _OF_TEXTS), len(near)).tolist()
+    rows = dict[tuple[int, int], dict[str, float]]()
+    for at, pair in enumerate(near):
+        if pair in known or _chance(most[at]) >= least:
+            row = _row(beside, at) | _numbers_of_terms(*_on_topic_of(question, given, pair))
+            if pair in known or (
+                _chance(_odds(table, row, _OF_WORDING)) >= least and _are_of_one(given, *pair)
+            ):
+                rows[pair] = row
     judged = []
-    for pair, row in zip(pairs, question_numbers(question, given, pairs), strict=True):
-        chance = _chance(table[""] + sum(table[name] * value for name, value in row.items()))
+    for pair in {*_still_asked(question, given, rows), *(known.keys() & rows)}:
+        row = rows[pair] | _numbers_of_wording(*_on_topic_of(question, given, pair))
+        chance = _chance(_odds(table, row))
         judged.append((1.0 if chance >= known.get(pair, math.inf) else chance, pair))
     # What has most likely replaced another gives its place to what is as likely alone.
     sure = {newer for chance, (_, newer) in judged if chance >= mark_from}
@@ -141,13 +147,10 @@ def outdated(
     return Ranking(order, marks)
 
 
-def _at_most(
-    question: str, given: Rivals, pairs: Sequence[tuple[int, int]], table: Mapping[str, float]
-) -> list[float]:
-    """The greatest probability that each of *pairs* can have, whatever its texts say."""
-    most = table[""] + sum(max(table.get(name, 0.0), 0.0) for name in _OF_TEXTS) + _ROUNDED
-    rows = _numbers_beside(question, given, pairs)
-    return [_chance(most + sum(table.get(n, 0.0) * v for n, v in row.items())) for row in rows]
+def _odds(table: Mapping[str, float], numbers: Mapping[str, Any], unread: Iterable[str] = ()) -> Any:
+    """The log odds by *numbers*, or columns of them; at most, if those in [0, 1] are *unread*."""
+    most = sum(max(table.get(name, 0.0), 0.0) for name in unread) + (_ROUNDED if unread else 0.0)
+    return table[""] + sum(table.get(name, 0.0) * value for name, value in numbers.items()) + most
 
 
 def _chance(odds: float) -> float:
@@ -161,24 +164,31 @@ def candidate_pairs(given: Rivals) -> list[tuple[int, int]]:
     newer is not far from the question: beyond that the weights were not fitted. What is said again
     has replaced nothing.
     """
-    said = list(zip(given.times, given.numbers, strict=True))
+    return [pair for pair in _near_pairs(given) if _are_of_one(given, *pair)]
+
+
+def _near_pairs(given: Rivals) -> list[tuple[int, int]]:
+    said, near = list(zip(given.times, given.numbers, strict=True)), given.near.tolist()
     best = sorted(range(min(BEST, len(given.texts))), key=said.__getitem__)
     return [
         (older, newer)
         for older, newer in combinations(best, 2)
         if said[older] < said[newer]
         and given.texts[older] != given.texts[newer]
-        and given.near[older, newer] >= NEAR
+        and near[older][newer] >= NEAR
         and given.scores[newer] >= LEAST * given.scores[older]
-        and (
-            given.speakers[older] == given.speakers[newer]
-            or not _named(given.texts[older]).isdisjoint(_named(given.texts[newer]))
-        )
     ]
 
 
+def _are_of_one(given: Rivals, older: int, newer: int) -> bool:
+    """Whether one speaker said both, or both name one name."""
+    if given.speakers[older] == given.speakers[newer]:
+        return True
+    return not _named(given.texts[older]).isdisjoint(_named(given.texts[newer]))
+
+
 def _still_asked(
-    question: str, given: Rivals, pairs: Sequence[tuple[int, int]]
+    question: str, given: Rivals, pairs: Iterable[tuple[int, int]]
 ) -> list[tuple[int, int]]:
     """The *pairs* whose newer tells a change, or most of what question and older name."""
     best = given.texts[:BEST]
@@ -250,6 +260,11 @@ def _named(text: str) -> frozenset[str]:
     return frozenset(name for part in rest for name in names(part))
 
 
+def _on_topic_of(question: str, given: Rivals, pair: tuple[int, int]) -> list[str]:
+    return [_on_topic(given.texts[one][:READ], question) for one in pair]
+
+
+@lru_cache(maxsize=BEST)
 def _on_topic(text: str, question: str) -> str:
     """The sentences of *text* that share most words with *question*; all, if none shares any."""
     found = sentences(text)
@@ -261,21 +276,31 @@ def _on_topic(text: str, question: str) -> str:
 
 def pair_numbers(older: str, newer: str, cosine: float) -> dict[str, float]:
     """The numbers of a pair of statements without a question; *cosine* is that of the two."""
+    of_texts = _numbers_of_terms(older, newer) | _numbers_of_wording(older, newer)
+    return {"cosine": cosine} | of_texts
+
+
+def _numbers_of_terms(older: str, newer: str) -> dict[str, float]:
     a, b = _terms(older), _terms(newer)
+    return {
+        "linked": float(_are_linked(older, newer)),
+        "shared": len(a & b) / max(1, min(len(a), len(b))),
+    }
+
+
+def _numbers_of_wording(older: str, newer: str) -> dict[str, float]:
     said, say = values_of(older), values_of(newer)
     kinds = kinds_of(newer)
     return {
-        "cosine": cosine,
-        "linked": float(_are_linked(older, newer)),
-        "shared": len(a & b) / max(1, min(len(a), len(b))),
         **{kind: float(kind in kinds) for kind in KINDS},
         "value": float(any(said[t] and say[t] and not said[t] & say[t] for t in VALUES)),
         "equal": float(any(said[t] & say[t] for t in VALUES)),
     }
 
 
-_OF_TEXTS = ("linked", "shared", *KINDS, "value", "equal")
-"""Numbers of ``pair_numbers`` for which the texts are read, each in [0, 1]."""
+_OF_WORDING = (*KINDS, "value", "equal")
+"""Numbers for which the texts are read, each in [0, 1]; of the others for terms alone."""
+_OF_TEXTS = ("linked", "shared", *_OF_WORDING)
 _ROUNDED = 1e-9
 
 
@@ -283,52 +308,57 @@ def question_numbers(
     question: str, given: Rivals, pairs: Sequence[tuple[int, int]]
 ) -> list[dict[str, float]]:
     """All numbers of each of *pairs*, (older, newer), of the candidates of *question*."""
-    read = {one for pair in pairs for one in pair}
-    parts = {one: _on_topic(given.texts[one][:READ], question) for one in read}
+    beside = _numbers_beside(question, given, pairs)
+    rows = ((pair, _row(beside, at)) for at, pair in enumerate(pairs))
     return [
-        pair_numbers(parts[older], parts[newer], row["cosine"]) | row
-        for (older, newer), row in zip(pairs, _numbers_beside(question, given, pairs), strict=True)
+        pair_numbers(*_on_topic_of(question, given, pair), row["cosine"]) | row
+        for pair, row in rows
     ]
+
+
+def _row(columns: Mapping[str, NDArray[np.float64]], at: int) -> dict[str, float]:
+    return {name: column.item(at) for name, column in columns.items()}
 
 
 def _numbers_beside(
     question: str, given: Rivals, pairs: Sequence[tuple[int, int]]
-) -> list[dict[str, float]]:
-    """The numbers of each of *pairs* but for ``_OF_TEXTS``."""
+) -> dict[str, NDArray[np.float64]]:
+    """The numbers of each of *pairs* but for ``_OF_TEXTS``, as columns."""
     terms = tuple(_terms(text[:READ]) for text in given.texts[:BEST])
     idf = _idf(terms)
-    mass = [sum(map(idf.__getitem__, found)) or 1.0 for found in terms]
+    place, rarity = {term: at for at, term in enumerate(idf)}, np.array([*idf.values()])
+    holds = np.zeros((len(terms), len(idf)))
+    for row, found in zip(holds, terms, strict=True):
+        row[[place[term] for term in found]] = 1
+    both = np.einsum("ij,kj->ik", holds * rarity, holds)
+    alone = holds[:, rarity == idf[""]]
+    mass = np.where(both.diagonal() > 0, both.diagonal(), 1.0)
     asked = fold(question)
-    tense = float(_PAST_TENSE.search(asked) is not None and not asks_the_past(question))
-    now = float(_NOW.search(asked) is not None)
-    top, own = max(given.scores, default=0.0), given.cosines.tolist()
-    near = given.near.tolist()
-    rows = []
-    for older, newer in pairs:
-        both = [idf[term] for term in terms[older] & terms[newer]]
-        rows.append(
-            {
-                "cosine": near[older][newer],
-                "rare": sum(both) / math.sqrt(mass[older] * mass[newer]),
-                "alone": float(min(2, both.count(idf[""]))),
-                "older_cosine": own[older],
-                "newer_cosine": own[newer],
-                "least_cosine": min(own[older], own[newer]),
-                "older_behind": top - given.scores[older],
-                "newer_behind": top - given.scores[newer],
-                "rank": math.log1p(max(older, newer)),
-                "past_tense": tense,
-                "now": now,
-            }
-        )
-    return rows
+    tense = _PAST_TENSE.search(asked) is not None and not asks_the_past(question)
+    scores, own = np.array(given.scores, float), np.asarray(given.cosines, float)
+    older, newer = np.array(pairs, int).reshape(-1, 2).T
+    behind = scores.max(initial=0.0) - scores
+    return {
+        "cosine": given.near[older, newer].astype(float),
+        "rare": both[older, newer] / np.sqrt(mass[older] * mass[newer]),
+        "alone": np.minimum(2, np.einsum("ij,ij->i", alone[older], alone[newer])),
+        "older_cosine": own[older],
+        "newer_cosine": own[newer],
+        "least_cosine": np.minimum(own[older], own[newer]),
+        "older_behind": behind[older],
+        "newer_behind": behind[newer],
+        "rank": np.log1p(np.maximum(older, newer)),
+        "past_tense": np.full(len(older), float(tense)),
+        "now": np.full(len(older), float(_NOW.search(asked) is not None)),
+    }
 
 
 @lru_cache(maxsize=8)
 def _idf(terms: tuple[frozenset[str], ...]) -> Mapping[str, float]:
     """Of each term among the candidates alone; under "" that of a term which two of them share."""
-    count = Counter(term for found in terms for term in found) | Counter({"": 2})
-    return {t: math.log1p((len(terms) - n + 0.5) / (n + 0.5)) for t, n in count.items()}
+    count = Counter(chain.from_iterable(terms)) | Counter({"": 2})
+    rarity = {n: math.log1p((len(terms) - n + 0.5) / (n + 0.5)) for n in {*count.values()}}
+    return {term: rarity[n] for term, n in count.items()}
 
 
 @cache

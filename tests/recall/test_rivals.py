@@ -146,12 +146,10 @@ def test_what_replaced_another_gives_its_place_only_to_what_is_marked_as_its_new
 
 def _judged(monkeypatch, chances: dict[tuple[int, int], float], *texts: str) -> Ranking:
     """The ranking where pairs have these probabilities, and all others none."""
-    rows = {pair: {"logit": math.log(p / (1 - p))} for pair, p in chances.items()}
-    monkeypatch.setattr(rivals, "candidate_pairs", lambda given: list(rows))
+    logits = np.array([math.log(p / (1 - p)) for p in chances.values()])
+    monkeypatch.setattr(rivals, "_near_pairs", lambda given: list(chances))
     monkeypatch.setattr(rivals, "_still_asked", lambda question, given, pairs: pairs)
-    monkeypatch.setattr(
-        rivals, "question_numbers", lambda question, given, pairs: [rows[p] for p in pairs]
-    )
+    monkeypatch.setattr(rivals, "_numbers_beside", lambda *given: {"logit": logits})
     return outdated("What is it now?", candidates(*texts), table={"": 0.0, "logit": 1.0})
 
 
@@ -248,12 +246,16 @@ def test_no_pair_is_likelier_than_it_can_be_without_its_texts():
     """So that of those that cannot reach a place no text needs be read."""
     given = candidates(NURSE, TEACHER, CAT, MAIN, MOVED, ENDED)
     pairs, table = [(a, b) for a in range(5) for b in range(a + 1, 6)], rivals.weights()
-    rows = rivals.question_numbers("What is her work now?", given, pairs)
-    chances = [rivals._chance(table[""] + sum(table[n] * v for n, v in r.items())) for r in rows]
-    most = rivals._at_most("What is her work now?", given, pairs, table)
-    assert all(chance <= at_most for chance, at_most in zip(chances, most, strict=True))
+    question = "What is her work now?"
+    rows = rivals.question_numbers(question, given, pairs)
+    most = rivals._odds(table, rivals._numbers_beside(question, given, pairs), rivals._OF_TEXTS)
+    for row, at_most in zip(rows, most, strict=True):
+        of_terms = {name: row[name] for name in row if name not in rivals._OF_WORDING}
+        assert rivals._odds(table, row) <= rivals._odds(table, of_terms, rivals._OF_WORDING)
+        assert rivals._odds(table, of_terms, rivals._OF_WORDING) <= at_most
     far = candidates(NURSE, CAT, near=0.0, cosine=0.05)
-    assert rivals._at_most("What is her work?", far, [(0, 1)], table)[0] < rivals.ORDER
+    beside = rivals._numbers_beside("What is her work?", far, [(0, 1)])
+    assert rivals._chance(rivals._odds(table, beside, rivals._OF_TEXTS)[0]) < rivals.ORDER
 
 
 def test_the_table_has_a_weight_for_every_number():
