@@ -304,3 +304,35 @@ def products(vectors: Floats, row: Floats) -> Floats:
     # Not BLAS: its threads spin for one another, and on a busy machine a product that
     # takes 2 ms took 50. Memory is the limit, not arithmetic.
     return np.asarray(np.einsum("ij,j->i", vectors, row))
+
+
+class Coded:
+    """Vectors as *codes*, one of which counts as much as the scale of each; read, they are rows."""
+
+    def __init__(self, codes: NDArray[Any], scales: Floats) -> None:
+        self._codes, self._scales = codes, scales
+        self.shape: tuple[int, ...] = codes.shape
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def __getitem__(self, rows: Any) -> Floats:
+        return np.asarray(self._codes[rows] * self._scales[rows, np.newaxis], np.float32)
+
+    def products(self, vectors: Floats) -> Floats:
+        """As ``products_of``."""
+        return products_of(self._codes, vectors) * self._scales
+
+
+_MULTIPLIED = 2**18
+"""Multiplications at once, so few that BLAS starts no threads: they spin for one another."""
+
+def products_of(rows: NDArray[Any], vectors: Floats) -> Floats:
+    """The products of each of *vectors* with all *rows*, shape ``(vectors, rows)``."""
+    if len(vectors) == 1:
+        return products_of(rows, np.repeat(vectors, 2, axis=0))[:1]  # Else BLAS starts threads.
+    found, step = np.empty((len(rows), len(vectors)), np.float32), _MULTIPLIED // vectors.size or 1
+    for at in range(0, len(rows), step):
+        some = rows[at : at + step].astype(np.float32, copy=False)
+        np.matmul(some, vectors.T, out=found[at : at + step])
+    return found.T

@@ -16,7 +16,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.index.columns import Codes, Facets, Floats, Ints, Mask, Numbers, Postings, products
+from mnemo.index.columns import (
+    Coded,
+    Codes,
+    Facets,
+    Floats,
+    Ints,
+    Mask,
+    Numbers,
+    Postings,
+    products,
+)
 from mnemo.index.pieces import Pieces
 from mnemo.values.changeset import Revision
 from mnemo.values.fast_init import fast_init
@@ -158,7 +168,7 @@ class DocumentsView:
     passages: NDArray[np.uint8] = field(metadata={"dtype": np.uint8})
     linked: Ints = field(metadata=_NUMBER)
     facets: Facets
-    vectors: Floats
+    vectors: Floats | Coded
     vector_documents: Ints
     vector_passages: NDArray[np.uint8]
     postings: Postings
@@ -215,6 +225,14 @@ class DocumentsView:
         if known is None or known[0] is not centre:
             known = self.__dict__["_along"] = centre, products(self.vectors, centre)
         return known[1]
+
+    def products(self, asked: Floats, centre: Floats) -> tuple[Floats, Floats]:
+        """Those of each vector with rows *asked*, shape ``(vectors, rows)``, and with *centre*."""
+        vectors = self.vectors
+        if isinstance(vectors, Coded):
+            *plain, along = vectors.products(np.vstack((asked, centre)))
+            return np.stack(plain, axis=1), along
+        return np.stack([products(vectors, row) for row in asked], axis=1), self.along(centre)
 
     def first_of(self, values: Floats) -> Floats:
         """A document's first of *values*, of which each vector has one; 0 without any."""

@@ -497,9 +497,10 @@ class LargeView(CorpusView):
 
     @property
     def is_linked(self) -> bool:
-        """Whether anything in large segments rests on steps, or repeats messages."""
+        """Whether anything rests on steps that are not in the tail, or repeats messages."""
         claims = (one for parts in self.claims.values() for one in parts)
-        return any(map(len, self._repeats())) or any(one.rests for one in claims)
+        linked = (*self._repeats(), *self.waiting.values(), self.steps.repeats)
+        return any(map(len, linked)) or any(one.rests for one in claims)
 
     def parts(self, kind: NodeType) -> tuple[Part, ...]:
         """As of every view."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from mnemo.index.columns import Floats
+from mnemo.index.columns import Floats, products_of
 from mnemo.index.corpus import DocumentsView, Part
 from mnemo.index.large import Sealed, coarse
 from mnemo.runtime.clock import Breather
@@ -16,8 +13,6 @@ from mnemo.values.graph import MOST_WORDINGS
 
 COARSE = 1_000
 _TOGETHER = 16
-_MULTIPLIED = 2**18
-"""Multiplications at once, so few that BLAS starts no threads: they spin for one another."""
 
 
 def nearest(
@@ -34,7 +29,7 @@ def nearest(
     large = [one for one in parts if isinstance(one, Sealed) and one.width == width]
     for at in range(0, len(vectors), _TOGETHER):
         some = vectors[at : at + _TOGETHER]
-        cosines = [products(view.vectors, some) for view in known]
+        cosines = [products_of(view.vectors, some) for view in known]
         for number in range(len(some)):
             near: list[tuple[str, float]] = []
             for view, columns in zip(known, cosines, strict=True):
@@ -58,14 +53,3 @@ def nearest(
             found.append(list(by_id.items())[:limit])
             breather.breathe()
     return found
-
-
-def products(rows: NDArray[Any], vectors: Floats) -> Floats:
-    """The products of each of *vectors* with all *rows*, shape ``(vectors, rows)``."""
-    if len(vectors) == 1:
-        return products(rows, np.repeat(vectors, 2, axis=0))[:1]  # Else BLAS starts threads.
-    found, step = np.empty((len(rows), len(vectors)), np.float32), _MULTIPLIED // vectors.size or 1
-    for at in range(0, len(rows), step):
-        some = rows[at : at + step].astype(np.float32, copy=False)
-        np.matmul(some, vectors.T, out=found[at : at + step])
-    return found.T

@@ -36,7 +36,7 @@ from mnemo.index.large import (
 )
 from mnemo.index.pieces import Pieces, places
 from mnemo.index.segments import hashes
-from mnemo.recall.grouped import ClaimsPart, Group, StepsPart, Talk
+from mnemo.recall.grouped import ClaimsPart, Group, StepsPart, Talk, ascending
 from mnemo.recall.score import RecallQuestion, eligible_steps
 from mnemo.recall.shares import Totals, Whole, mean_length, rarity_of
 from mnemo.values.filters import Filters, Where
@@ -80,7 +80,13 @@ def gathered(
         first.join(other)
     first.add_neighbours()
     first.add_resting()
-    return first.view(gatherings)
+    view = first.view(gatherings)
+    routes = (one for kind, one in view.nodes.items() if kind not in CLAIMS)
+    if more or corpus.is_linked or any(one.count for one in routes):
+        # Edges may lead to any of them.
+        for one in (view.steps, *(view.nodes[kind] for kind in CLAIMS)):
+            _ids_of(one).read_all()
+    return view
 
 
 class _Gathering:
@@ -200,17 +206,15 @@ class _Gathering:
     def add_neighbours(self) -> None:
         """Take what is chosen and what stands around it, as far as it exists."""
         self._talk.take()
-        self._ids = self._talk.names(self._talk.taken)
 
     def add_resting(self) -> None:
         """Take the facts and instructions that are chosen, and what rests on steps that are."""
-        corpus, ids = self._corpus, [*dict.fromkeys(self._ids)]
-        hashed = np.zeros(len(ids), np.uint64)
+        corpus, ids, hashed = self._corpus, list[str](), np.zeros(0, np.uint64)
         if corpus.is_linked:
             hashed = self._talk.hashed(self._talk.taken)
             # Once for both sides of a step, which stand beside each other.
             first = np.flatnonzero(np.append(True, hashed[1:] != hashed[:-1])[: len(hashed)])
-            ids, hashed = [self._ids[number] for number in first.tolist()], hashed[first]
+            ids, hashed = self._talk.names(self._talk.taken[first]), hashed[first]
         self._aliases, self._repeats = corpus.repeats_of(ids, hashed)
         hashed = np.concatenate((hashed, hashes(self._aliases)))
         ids = [*ids, *self._aliases]
@@ -237,10 +241,9 @@ class _Gathering:
         }
         steps = self._view_of_steps([one._talk for one in gatherings])
         nodes = {
-            kind: DocumentsView(
-                **_columns(
-                    claims, claims.names(claims.taken), [g._claims[kind] for g in gatherings]
-                ),
+            kind: _Claims(
+                **_columns(claims, [g._claims[kind] for g in gatherings]),
+                **_nodes(claims),
                 **_read(claims, _OF_CLAIMS),
                 aliases={},
             )
@@ -258,11 +261,12 @@ class _Gathering:
 
     def _view_of_steps(self, asked: Sequence[Talk]) -> StepsView:
         talk, actors = self._talk, dict[str, int]()
-        columns = _columns(talk, self._ids, asked)
-        columns |= _read(talk, _OF_STEPS)
+        columns = _columns(talk, asked) | _read(talk, _OF_STEPS)
         count = len(talk.taken)
         none = np.broadcast_to(np.int32(0), count)
-        return StepsView(
+        return _Steps(
+            nodes=[None] * count,
+            origins={},
             session=none,
             thread=none,
             chains={},
@@ -330,29 +334,17 @@ _OF_STEPS = ("log_words", "first", "acted", "asks", "form")
 _OF_CLAIMS = ("log_words", "first", "last", "valid_to", "by_hand")
 
 
-def _columns(group: Group[Any], ids: Sequence[str], asked: Sequence[Group[Any]]) -> dict[str, Any]:
+def _columns(group: Group[Any], asked: Sequence[Group[Any]]) -> dict[str, Any]:
     """The fields that views of all types have, of what is taken, for all that is *asked*."""
-    taken, count = group.taken, len(ids)
-    documents: dict[str, tuple[int, ...]] = dict(zip(ids, zip(range(count)), strict=True))
-    if len(documents) < count:
-        documents.clear()
-        for number, id in enumerate(ids):
-            documents[id] = (*documents.get(id, ()), number)
+    taken, count, ids = group.taken, len(group.taken), _Ids(group)
     vectors, owners, passages = group.vectors(taken)
     owners = places(taken, owners)
     linked = np.full(count, -1, np.int32)
     first = np.flatnonzero(passages == 0)
     linked[owners[first]] = first
-    nodes, origins = list[Node | None](), list[str | None]()
-    for part, some in group.split(taken):
-        of_part, its_origins = part.source.nodes_of(some)
-        nodes += of_part
-        origins += its_origins or [None] * len(some)
     return {
         "count": count,
         "ids": ids,
-        "nodes": nodes,
-        "origins": {number: one for number, one in enumerate(origins) if one},
         "facets": _Asked(group),
         "metadata": np.arange(count),
         "vectors": vectors,
@@ -364,8 +356,82 @@ def _columns(group: Group[Any], ids: Sequence[str], asked: Sequence[Group[Any]])
         "born": np.broadcast_to(np.int64(0), count),
         "passages": np.broadcast_to(np.uint8(0), count),
         "postings": _Read({term: one for its in asked for term, one in _held(its, taken)}),
-        "documents": documents,
+        "documents": ids.documents,
     }
+
+
+def _nodes(group: Group[ClaimsPart]) -> dict[str, Any]:
+    """The nodes of what is taken, and the changesets that these are from."""
+    nodes, origins = list[Node | None](), list[str | None]()
+    for part, some in group.split(group.taken):
+        of_part, its_origins = part.source.nodes_of(some)
+        nodes += of_part
+        origins += its_origins or [None] * len(some)
+    return {"nodes": nodes, "origins": {number: one for number, one in enumerate(origins) if one}}
+
+
+class _Ids(Sequence[str]):
+    """The ids of what is taken, read when they are asked for; *documents*: which each has."""
+
+    def __init__(self, group: Group[Any]) -> None:
+        self._group, self._known = group, dict[int, str]()
+        self.documents = _Documents(self)
+
+    def __len__(self) -> int:
+        return len(self._group.taken)
+
+    def __getitem__(self, number: Any) -> Any:
+        at: int = range(len(self))[number]
+        return self._known[at] if at in self._known else self.some(np.array([at]))[0]
+
+    def __iter__(self) -> Iterator[str]:
+        self.read_all()
+        return (self._known[at] for at in range(len(self)))
+
+    def read_all(self) -> None:
+        """Read those of all, once."""
+        if len(self._known) < len(self):
+            self.some(np.arange(len(self)))
+
+    def some(self, numbers: Numbers) -> list[str]:
+        """The ids of *numbers*, in that order."""
+        # Both sides of a step have its id; they stand beside each other.
+        near = ascending(numbers - 1, numbers, numbers + 1)
+        near = near[near < len(self)]
+        named = dict(zip(near.tolist(), self._group.names(self._group.taken[near]), strict=True))
+        for number in numbers.tolist():
+            self._known[number] = id = named[number]
+            around = (number - 1, number, number + 1)
+            self.documents[id] = tuple([one for one in around if named.get(one) == id])
+        return [named[number] for number in numbers.tolist()]
+
+
+class _Documents(dict[str, tuple[int, ...]]):
+    """Id → documents of it: of the ids that were read, and of all once another is asked for."""
+
+    def __init__(self, ids: _Ids) -> None:
+        super().__init__()
+        self._ids = ids
+
+    def get(self, id: str, default: Any = None) -> Any:
+        if id and id not in self:
+            self._ids.read_all()
+        return super().get(id, default)
+
+
+class _Steps(StepsView):
+    def named(self, numbers: Numbers) -> list[str]:
+        return _ids_of(self).some(numbers)
+
+
+class _Claims(DocumentsView):
+    def named(self, numbers: Numbers) -> list[str]:
+        return _ids_of(self).some(numbers)
+
+
+def _ids_of(view: DocumentsView) -> _Ids:
+    assert isinstance(view.ids, _Ids)
+    return view.ids
 
 
 def _read(group: Group[Any], names: Iterable[str]) -> dict[str, Any]:

@@ -17,10 +17,18 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.index.columns import Codes, Floats, Hashes, Mask, Numbers, products
+from mnemo.index.columns import (
+    Coded,
+    Codes,
+    Floats,
+    Hashes,
+    Mask,
+    Numbers,
+    products,
+    products_of,
+)
 from mnemo.index.corpus import DocumentsView, Part, StepsView, Sums
 from mnemo.index.large import LargeView, Sealed, SealedClaims, SealedSteps, coarse
-from mnemo.index.nearest import products as products_of
 from mnemo.index.pieces import CHAT, DOCUMENT, NOTE, Pieces, places
 from mnemo.index.segments import hashes
 from mnemo.recall.score import by_itself, cosines, eligible_steps, in_time
@@ -213,12 +221,10 @@ class Group(Generic[P]):
         found = [part.source.find(ids, hashed)[1] + part.begin for part in self.parts]
         return np.sort(np.concatenate(found))
 
-    def vectors(self, numbers: Numbers) -> tuple[Floats, Numbers, NDArray[np.uint8]]:
+    def vectors(self, numbers: Numbers) -> tuple[Coded, Numbers, NDArray[np.uint8]]:
         """All vectors of documents *numbers*, which ascend; of which each is, and passages."""
         tail = self.parts[-1].view
-        # What is empty gives the types of what is put together.
-        empty = tail.vectors[:0], tail.lengths[:0], self._begins[:0], tail.vector_passages[:0]
-        found: list[tuple[NDArray[Any], ...]] = [empty]
+        found = list[tuple[NDArray[Any], ...]]()
         for part, some in self.split(numbers):
             if isinstance(part.source, Sealed):
                 rows, owners, passages = part.source.rows_of(some)
@@ -227,10 +233,11 @@ class Group(Generic[P]):
                 rows, owners, passages = tail.vectors_of(some)
                 ones = np.ones(len(rows), np.float32)
                 found.append((rows, ones, owners + part.begin, passages))
-        columns = zip(*found, strict=True)
-        vectors, scales, owners, passages = map(np.concatenate, columns)
-        vectors *= scales[:, np.newaxis]
-        return vectors, owners, passages
+        if not found:
+            empty = tail.vectors[:0], tail.lengths[:0], self._begins[:0], tail.vector_passages[:0]
+            found.append(empty)
+        vectors, scales, owners, passages = map(np.concatenate, zip(*found, strict=True))
+        return Coded(vectors, scales), owners, passages
 
     def score(self, rarity: Mapping[str, float], mean: float) -> None:
         """Note what the texts have of the question's words."""
@@ -275,7 +282,7 @@ class Group(Generic[P]):
         """Choose of documents *numbers*, which ascend, the nearest to *asked*."""
         vectors, owners, _ = self.vectors(numbers)
         both = np.stack((asked, centre))
-        self._choose_owners(owners, products_of(vectors, both), both)
+        self._choose_owners(owners, vectors.products(both), both)
 
     def _choose_owners(self, owners: Numbers, along: Floats, both: Floats) -> None:
         """
@@ -299,7 +306,7 @@ class Group(Generic[P]):
 
     def all_chosen(self) -> Numbers:
         """What is chosen, once each, ascending."""
-        return _ascending(np.zeros(0, np.int64), *self.chosen)
+        return ascending(np.zeros(0, np.int64), *self.chosen)
 
 
 class Talk(Group[StepsPart]):
@@ -355,13 +362,13 @@ class Talk(Group[StepsPart]):
         """Take what is chosen and what stands around it, as far as it exists."""
         taken = self.all_chosen()
         for _ in range(AROUND):
-            taken = _ascending(taken, *self.around(taken))
-        taken = _ascending(taken, self._other_sides(taken))
+            taken = ascending(taken, *self.around(taken))
+        taken = ascending(taken, self._other_sides(taken))
         self.taken: Numbers = taken[self.exists[taken]]
 
     def _other_sides(self, numbers: Numbers) -> Numbers:
         """The other sides of the steps of *numbers*, which stand beside them."""
-        near = _ascending(numbers - 1, numbers, numbers + 1)
+        near = ascending(numbers - 1, numbers, numbers + 1)
         near = near[near < len(self.exists)]
         kept = [self.begins(near), *(self.column(f"view.{n}", near) for n in ("born", "session"))]
         same = np.diff(near) == 1
@@ -371,7 +378,7 @@ class Talk(Group[StepsPart]):
         return np.concatenate((near[:-1][same & wanted[1:]], near[1:][same & wanted[:-1]]))
 
 
-def _ascending(*numbers: Numbers) -> Numbers:
+def ascending(*numbers: Numbers) -> Numbers:
     """All of *numbers* from 0 on, once each."""
     # As ``np.unique``, in a third of the time.
     every = np.sort(np.concatenate(numbers))

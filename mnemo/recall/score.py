@@ -29,7 +29,7 @@ from mnemo.config import ScoringConfig, TypeScoring
 from mnemo.english.asked import without_scaffolding
 from mnemo.english.forms import DATE, FIRST, NUMBER, PLACE
 from mnemo.english.words import index_terms
-from mnemo.index.columns import Floats, Ints, Mask, products
+from mnemo.index.columns import Floats, Ints, Mask
 from mnemo.index.corpus import ROLES, CorpusView, DocumentsView, StepsView, thread_chain
 from mnemo.index.pieces import CHAT, DOCUMENT, NOTE, Pieces
 from mnemo.protocols import ValueFunction
@@ -384,8 +384,8 @@ class Nearness:
         if asked is None or vectors.shape[1] != asked.shape[1]:
             none = np.zeros(view.count, np.float32)
             return cls(none, none, none, None)
-        plain = np.stack([products(vectors, row) for row in asked], axis=1)
-        rows, bare = cosines(plain, asked, centre, view.along(centre))
+        plain, along = view.products(asked, centre)
+        rows, bare = cosines(plain, asked, centre, along)
         first, best = view.first_of(rows), view.best_of(rows)
         # Else what was said a moment ago would stand behind all that is near in any way.
         nearest = best.max(initial=EXPECTED, where=view.embedded & ok)

@@ -188,13 +188,15 @@ def _best(hits: Hits, kind: NodeType, unwanted: Collection[str], most: int) -> l
     if len(documents) > _SORTED_APART:
         documents = documents[np.argpartition(-hits.scores[documents], _SORTED_APART)]
     for part in (documents[:_SORTED_APART], documents[_SORTED_APART:]):
-        for document in part[np.lexsort((-hits.match[part], -hits.scores[part]))].tolist():
-            id = hits.view.ids[document]
-            if id not in chosen and id not in unwanted:
-                relevance = score.relevance_of(float(hits.scores[document]))
-                chosen[id] = Found(id, kind, relevance, float(hits.match[document]))
-            if len(chosen) == most:
-                return list(chosen.values())
+        ordered = part[np.lexsort((-hits.match[part], -hits.scores[part]))]
+        for at in range(0, len(ordered), most):
+            some = ordered[at : at + most]
+            for document, id in zip(some.tolist(), hits.view.named(some), strict=True):
+                if id not in chosen and id not in unwanted:
+                    relevance = score.relevance_of(float(hits.scores[document]))
+                    chosen[id] = Found(id, kind, relevance, float(hits.match[document]))
+                if len(chosen) == most:
+                    return list(chosen.values())
     return list(chosen.values())
 
 
@@ -291,31 +293,34 @@ class Search:
     async def _scored(self, question: score.RecallQuestion) -> HopZero:
         """Score what is stored; of a large repository what is gathered for *question*, too."""
         self._questions.append(question)
-        await self.bring()
-        return await self.threads.run(hop_zero, self.corpus, question, self.run, self.config)
+        return await self._brought(question)
 
     async def bring(self, more: Iterable[str] = ()) -> None:
         """Gather, of a large repository, what the questions are answered from, and *more* ids."""
         if not isinstance(self._stored, LargeView):
             return
         self._more.update(more)
+        self.hits = (await self._brought(self._questions[0])).hits
+
+    async def _brought(self, question: score.RecallQuestion) -> HopZero:
+        """What *question* finds in what is gathered for all questions."""
         try:
-            self.corpus = await self._gathered(self._stored)
+            return await self.threads.run(self._gathered, question)
         except DamagedSegment:
             self._stored = await self.mended()
-            self.corpus = await self._gathered(self._stored)
-        # Those to steps that were not here were left out.
-        self._known_edges_of.clear()
-        if self.hits:
-            first = self._questions[0]
-            again = partial(hop_zero, self.corpus, first, self.run, self.config)
-            self.hits = (await self.threads.run(again)).hits
+            return await self.threads.run(self._gathered, question)
 
-    async def _gathered(self, stored: CorpusView) -> CorpusView:
-        if not isinstance(stored, LargeView):
-            return stored
-        filters = self.run.request.filters
-        return await self.threads.run(gathered, stored, self._questions, filters, self._more)
+    def _gathered(self, question: score.RecallQuestion) -> HopZero:
+        score_by = partial(hop_zero, run=self.run, config=self.config)
+        self.corpus = corpus = self._stored
+        if isinstance(corpus, LargeView):
+            filters, first = self.run.request.filters, self._questions[0]
+            self.corpus = gathered(corpus, self._questions, filters, self._more)
+            # Those to steps that were not here were left out.
+            self._known_edges_of.clear()
+            if self.hits and question is not first:
+                self.hits = score_by(self.corpus, first).hits
+        return score_by(self.corpus, question)
 
     async def _embedded(self, question: score.RecallQuestion) -> score.RecallQuestion:
         """Embed the question; without vectors if the embedder fails or hangs."""
