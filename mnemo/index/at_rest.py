@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.index.batches import derived, joined, those, with_codes
-from mnemo.index.columns import Ints, Mask, Numbers
+from mnemo.index.columns import Ints, Mask, Numbers, ascending
 from mnemo.index.corpus import Document, DocumentsView, thread_chain
 from mnemo.index.corpus_writer import NODE, Corpus, Documents, Steps
 from mnemo.index.erased import ALONE, without
@@ -147,7 +147,7 @@ def _large_steps(
     numbers = _first(steps, numbers, LARGE)
     alones = alones[alones < numbers[-1]]
     until = replace(cursor, vector=0, revision=0)
-    until = _reached(steps, np.union1d(numbers, alones), after, until)
+    until = _reached(steps, ascending(numbers, alones), after, until)
     batch = _steps(corpus, numbers, after, until)
     named = [(id, "", "", 0) for id in sorted({steps.ids[number] for number in alones.tolist()})]
     batch = replace(batch, repeats=[*batch.repeats, *named])
@@ -218,9 +218,9 @@ def _shed_steps(held: Held, until: FeedCursor) -> None:
     corpus, large = held.corpus, held.large["steps"]
     alone = held.alone(large)
     steps, numbers = corpus.steps, _since(corpus, "steps", until)["steps"]
-    named = [number for id in alone for number in steps.documents.get(id, ())]
+    named = np.array([n for id in alone for n in steps.documents.get(id, ())], np.int64)
     living = _since(corpus, "steps", _START)["steps"]
-    numbers = np.union1d(numbers, np.intersect1d(np.array(named, np.intp), living))
+    numbers = ascending(numbers, named[np.isin(named, living)])
     batch = _steps(corpus, numbers, until, replace(until, step=_LAST))
     known = _known_vectors(steps.view(), numbers)
     corpus.renew_steps([one.sealed["steps"].centre for one in large])
@@ -308,7 +308,7 @@ def _columns(corpus: Corpus, group: Documents, numbers: Numbers) -> Batch:
     for kind, named in NAMED.items():
         if named[0] in columns:
             places = np.stack([columns[name] for name in named])
-            used = np.unique(places)
+            used = ascending(places.ravel() + 1) - 1
             of_kind = list(known[kind])  # in order of their numbers
             names[kind] = [of_kind[number] for number in used.tolist() if number >= 0]
             local = np.searchsorted(used, places) + int(used[:1].min(initial=0) >= 0)

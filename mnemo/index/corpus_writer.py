@@ -343,7 +343,7 @@ class _Behind:
         """The ids of the steps behind documents of *nodes*."""
         found = {node: {*self.awaited.get(node, ())} for node in nodes}
         pairs = self.pairs.view()
-        for node, document in pairs[np.isin(pairs[:, 0], [*nodes])].tolist():
+        for node, document in pairs[np.isin(pairs[:, 0], np.array([*nodes], np.int32))].tolist():
             found[node].add(known.ids[document])
         for node in nodes & self._repeating.keys():
             repeating = self._repeating[node]

@@ -28,6 +28,7 @@ from mnemo.index.columns import (
     Mask,
     Numbers,
     Postings,
+    ascending,
     lately,
 )
 from mnemo.index.corpus import CorpusView, DocumentsView, Part, StepsView, Sums
@@ -251,7 +252,7 @@ class SealedClaims(Sealed):
         if not self.rests:
             return np.zeros(0, np.int64)
         _, places = _names(self.batch, "behind").find_all(steps, hashed)
-        numbers = np.unique(np.searchsorted(self._rests, places, "right") - 1)
+        numbers = ascending(np.searchsorted(self._rests, places, "right") - 1)
         return numbers[self._alive[numbers]]
 
 
@@ -541,7 +542,8 @@ class LargeView(CorpusView):
         """The tail's facts or instructions that rest on *steps*, or on *documents* of the tail."""
         waiting, pairs, view = self.waiting[kind], self.behind[kind], self.nodes[kind]
         found = {number for id in waiting.keys() & steps for number in tuple(waiting[id])}
-        numbers = np.union1d([*found], pairs[np.isin(pairs[:, 1], documents), 0]).astype(np.int64)
+        rest = pairs[np.isin(pairs[:, 1], documents), 0]
+        numbers = ascending(np.array([*found], np.int64), rest)
         numbers = numbers[numbers < view.count]
         return numbers[view.alive[numbers]]
 

@@ -25,6 +25,7 @@ from mnemo.index.columns import (
     Mask,
     Numbers,
     Postings,
+    ascending,
 )
 from mnemo.index.corpus import CorpusView, DocumentsView, StepsView, Sums
 from mnemo.index.large import (
@@ -36,7 +37,7 @@ from mnemo.index.large import (
 )
 from mnemo.index.pieces import Pieces, places
 from mnemo.index.segments import hashes
-from mnemo.recall.grouped import ClaimsPart, Group, StepsPart, Talk, ascending
+from mnemo.recall.grouped import ClaimsPart, Group, StepsPart, Talk
 from mnemo.recall.score import RecallQuestion, eligible_steps
 from mnemo.recall.shares import Totals, Whole, mean_length, rarity_of
 from mnemo.values.filters import Filters, Where
@@ -317,11 +318,12 @@ class _Gathering:
         pairs = [*_behind(claims, claims.taken)]
         numbers = places(claims.taken, np.array([owner for owner, _ in pairs], np.int64)).tolist()
         found = [
-            (number, document)
+            (number << 32) + document
             for number, (_, id) in zip(numbers, pairs, strict=True)
             for document in steps.documents.get(steps.aliases.get(id, id), ())
         ]
-        return np.unique(np.array(found, np.int32).reshape(-1, 2), axis=0)
+        both = ascending(np.array(found, np.int64))
+        return np.stack((both >> 32, both & (2**32 - 1)), axis=1).astype(np.int32)
 
 
 def _behind(claims: Group[ClaimsPart], numbers: Numbers) -> Iterator[tuple[int, str]]:

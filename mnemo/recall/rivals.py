@@ -147,7 +147,9 @@ def outdated(
     return Ranking(order, marks)
 
 
-def _odds(table: Mapping[str, float], numbers: Mapping[str, Any], unread: Iterable[str] = ()) -> Any:
+def _odds(
+    table: Mapping[str, float], numbers: Mapping[str, Any], unread: Iterable[str] = ()
+) -> Any:
     """The log odds by *numbers*, or columns of them; at most, if those in [0, 1] are *unread*."""
     most = sum(max(table.get(name, 0.0), 0.0) for name in unread) + (_ROUNDED if unread else 0.0)
     return table[""] + sum(table.get(name, 0.0) * value for name, value in numbers.items()) + most
@@ -473,7 +475,7 @@ def _current_first(
         if isinstance(fact, Semantic):
             place.until = fact.valid_to
             closer = search.corpus.nodes["semantic"].of(fact.superseded_by or "")
-            closers = behind[np.isin(behind[:, 0], closer), 1].tolist()
+            closers = behind[np.isin(behind[:, 0], np.array(closer, np.int32)), 1].tolist()
             newer = max((by_step.get(steps.ids[d], -1) for d in closers), default=-1)
             if newer >= 0 and said[newer] > said[number]:
                 pairs.append((number, newer))
@@ -521,7 +523,7 @@ def _ended(search: Search, place: Found) -> str:
     if facts is None or place.step is None:
         return ""
     view, pairs = facts.view, search.corpus.behind["semantic"]
-    of_step = np.isin(pairs[:, 1], search.corpus.steps.of(place.step))
+    of_step = np.isin(pairs[:, 1], np.array(search.corpus.steps.of(place.step), np.int32))
     documents = [d for d in pairs[of_step, 0].tolist() if view.alive[d]]
     best = max(documents, key=lambda d: float(facts.match[d]), default=-1)
     over = best >= 0 and view.valid_to[best] <= search.run.now.timestamp()

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mnemo.index.columns import Codes, Floats, Mask, idf
+from mnemo.index.columns import Codes, Floats, Mask, ascending, idf
 from mnemo.index.corpus import CorpusView, DocumentsView, Sums
 from mnemo.index.pieces import Pieces
 
@@ -149,7 +149,7 @@ def with_previous(own: Held, pieces: Pieces) -> Held:
     for share, documents, times in found:
         counts[documents] = times
         following = pieces.next[documents]
-        touched = np.union1d(documents, following[following >= 0])
+        touched = ascending(documents, following)
         before = pieces.previous[touched]
         ahead = np.where(before >= 0, counts[before], np.float32(0))
         both.append((share, touched, counts[touched] + ahead))
