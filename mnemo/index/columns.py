@@ -299,8 +299,10 @@ def lately(cache: dict[K, V], key: K, make: Callable[[], V], most: int = MOST_AS
     return value
 
 
-def products(vectors: Floats, row: Floats) -> Floats:
+def products(vectors: Floats | Coded, row: Floats) -> Floats:
     """The product of each of *vectors* with *row*."""
+    if isinstance(vectors, Coded):
+        return np.asarray(products_of(vectors, row[np.newaxis])[0])
     # Not BLAS: its threads spin for one another, and on a busy machine a product that
     # takes 2 ms took 50. Memory is the limit, not arithmetic.
     return np.asarray(np.einsum("ij,j->i", vectors, row))
@@ -317,26 +319,24 @@ class Coded:
     """Vectors as *codes*, one of which counts as much as the scale of each; read, they are rows."""
 
     def __init__(self, codes: NDArray[Any], scales: Floats) -> None:
-        self._codes, self._scales = codes, scales
+        self.codes, self.scales = codes, scales
         self.shape: tuple[int, ...] = codes.shape
 
     def __len__(self) -> int:
-        return len(self._codes)
+        return len(self.codes)
 
     def __getitem__(self, rows: Any) -> Floats:
-        return np.asarray(self._codes[rows] * self._scales[rows, np.newaxis], np.float32)
-
-    def products(self, vectors: Floats) -> Floats:
-        """As ``products_of``."""
-        return products_of(self._codes, vectors) * self._scales
+        return np.asarray(self.codes[rows] * self.scales[rows, np.newaxis], np.float32)
 
 
 _MULTIPLIED = 2**18
 """Multiplications at once, so few that BLAS starts no threads: they spin for one another."""
 
 
-def products_of(rows: NDArray[Any], vectors: Floats) -> Floats:
+def products_of(rows: NDArray[Any] | Coded, vectors: Floats) -> Floats:
     """The products of each of *vectors* with all *rows*, shape ``(vectors, rows)``."""
+    if isinstance(rows, Coded):
+        return products_of(rows.codes, vectors) * rows.scales
     if len(vectors) == 1:
         return products_of(rows, np.repeat(vectors, 2, axis=0))[:1]  # Else BLAS starts threads.
     found, step = np.empty((len(rows), len(vectors)), np.float32), _MULTIPLIED // vectors.size or 1

@@ -26,6 +26,7 @@ from mnemo.index.columns import (
     Numbers,
     Postings,
     products,
+    products_of,
 )
 from mnemo.index.pieces import Pieces
 from mnemo.values.changeset import Revision
@@ -230,7 +231,7 @@ class DocumentsView:
         """Those of each vector with rows *asked*, shape ``(vectors, rows)``, and with *centre*."""
         vectors = self.vectors
         if isinstance(vectors, Coded):
-            *plain, along = vectors.products(np.vstack((asked, centre)))
+            *plain, along = products_of(vectors, np.vstack((asked, centre)))
             return np.stack(plain, axis=1), along
         return np.stack([products(vectors, row) for row in asked], axis=1), self.along(centre)
 

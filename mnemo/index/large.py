@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, TypeVar
@@ -500,7 +500,7 @@ class LargeView(CorpusView):
     def is_linked(self) -> bool:
         """Whether anything rests on steps that are not in the tail, or repeats messages."""
         claims = (one for parts in self.claims.values() for one in parts)
-        linked = (*self._repeats(), *self.waiting.values(), self.steps.repeats)
+        linked: list[Sized] = [*self._repeats(), *self.waiting.values(), self.steps.repeats]
         return any(map(len, linked)) or any(one.rests for one in claims)
 
     def parts(self, kind: NodeType) -> tuple[Part, ...]:

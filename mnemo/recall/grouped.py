@@ -283,7 +283,7 @@ class Group(Generic[P]):
         """Choose of documents *numbers*, which ascend, the nearest to *asked*."""
         vectors, owners, _ = self.vectors(numbers)
         both = np.stack((asked, centre))
-        self._choose_owners(owners, vectors.products(both), both)
+        self._choose_owners(owners, products_of(vectors, both), both)
 
     def _choose_owners(self, owners: Numbers, along: Floats, both: Floats) -> None:
         """

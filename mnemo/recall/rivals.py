@@ -262,8 +262,9 @@ def _named(text: str) -> frozenset[str]:
     return frozenset(name for part in rest for name in names(part))
 
 
-def _on_topic_of(question: str, given: Rivals, pair: tuple[int, int]) -> list[str]:
-    return [_on_topic(given.texts[one][:READ], question) for one in pair]
+def _on_topic_of(question: str, given: Rivals, pair: tuple[int, int]) -> tuple[str, str]:
+    older, newer = (_on_topic(given.texts[one][:READ], question) for one in pair)
+    return older, newer
 
 
 @lru_cache(maxsize=BEST)

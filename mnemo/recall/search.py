@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from itertools import islice
 
 import anyio
@@ -311,7 +310,7 @@ class Search:
             return await self.threads.run(self._gathered, question)
 
     def _gathered(self, question: score.RecallQuestion) -> HopZero:
-        score_by = partial(hop_zero, run=self.run, config=self.config)
+        given = self.run, self.config
         self.corpus = corpus = self._stored
         if isinstance(corpus, LargeView):
             filters, first = self.run.request.filters, self._questions[0]
@@ -319,8 +318,8 @@ class Search:
             # Those to steps that were not here were left out.
             self._known_edges_of.clear()
             if self.hits and question is not first:
-                self.hits = score_by(self.corpus, first).hits
-        return score_by(self.corpus, question)
+                self.hits = hop_zero(self.corpus, first, *given).hits
+        return hop_zero(self.corpus, question, *given)
 
     async def _embedded(self, question: score.RecallQuestion) -> score.RecallQuestion:
         """Embed the question; without vectors if the embedder fails or hangs."""
