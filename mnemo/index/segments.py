@@ -97,15 +97,17 @@ class Stored:
 
     def spans(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[Any]:
         """All rows, of which those from each of *begins* to its end may be read."""
-        size = int((ends - begins).max(initial=0)) * self._width
-        last = self._at + len(self) * self._width - size
-        self._body.check_each(np.minimum(self._at + begins * self._width, last), size)
+        end = self._at + self._array.nbytes
+        if not self._body.has(self._at, end):
+            size = int((ends - begins).max(initial=0)) * self._width
+            self._body.check_each(np.minimum(self._at + begins * self._width, end - size), size)
         return self._array
 
     def rows(self, numbers: Numbers) -> NDArray[Any]:
         """The rows *numbers*, from 0, copied."""
         numbers = np.asarray(numbers, np.int64)
-        self._body.check_each(self._at + numbers * self._width, self._width)
+        if not self._body.has(self._at, self._at + self._array.nbytes):
+            self._body.check_each(self._at + numbers * self._width, self._width)
         return self._array[numbers]
 
 
@@ -121,9 +123,12 @@ class Body:
 
     def check(self, begin: int, end: int) -> None:
         """Check the blocks that hold the bytes from *begin* to *end*."""
-        first, last = begin // _BLOCK, -(-end // _BLOCK)
-        if begin < end and 0 in self._checked[first:last]:
-            self._check({*range(first, last)})
+        if not self.has(begin, end):
+            self._check({*range(begin // _BLOCK, -(-end // _BLOCK))})
+
+    def has(self, begin: int, end: int) -> bool:
+        """Whether these were checked."""
+        return begin >= end or 0 not in self._checked[begin // _BLOCK : -(-end // _BLOCK)]
 
     def check_each(self, begins: NDArray[np.int64], size: int) -> None:
         """Likewise *size* bytes from each of *begins* on."""

@@ -256,7 +256,8 @@ class Group(Generic[P]):
 
     def choose_by_words(self) -> None:
         """Choose the best by words."""
-        documents = np.flatnonzero(self.ok & (self.words > 0))
+        documents = ascending(self._begins[:0], *(documents for documents, _ in self.held.values()))
+        documents = documents[self.ok[documents] & (self.words[documents] > 0)]
         self._choose_best(documents, self.words[documents])
 
     def choose_near(self, asked: Floats, centre: Floats) -> None:

@@ -178,4 +178,4 @@ def shares(texts: Held, mean: float) -> Floats:
         norms = np.float32(K1 * (1 - B)) + np.float32(K1 * B / mean) * lengths[holding]
         gained = counts * np.float32(K1 + 1) / (counts + norms)
         scores[holding] += np.float32(share) * gained
-    return np.minimum(scores, np.float32(1))
+    return np.minimum(scores, np.float32(1), out=scores)
