@@ -7,6 +7,7 @@ import pytest
 from segments_kit import few
 
 from mnemo.index import at_rest
+from mnemo.index.columns import Coded, products, products_of
 from mnemo.index.corpus import DocumentsView, Part
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document
@@ -109,3 +110,16 @@ def test_a_question_of_another_width_finds_nothing():
     """While a repository moves to another space, nothing is near."""
     view = facts_in(unit(np.eye(4, 96) + 0.1), gone=[])
     assert nearest([view], np.eye(2, 32, dtype=np.float32), 0.5, 3) == [[], []]
+
+
+def test_codes_are_multiplied_as_the_rows_that_they_stand_for():
+    """Whatever their number: those that are multiplied at once are few."""
+    chance = np.random.default_rng(1)
+    codes = chance.integers(-127, 128, (1_500, 384)).astype(np.int8)
+    scales = chance.random(1_500, np.float32) / 127
+    coded, rows = Coded(codes, scales), codes * scales[:, np.newaxis]
+    asked = chance.standard_normal((3, 384)).astype(np.float32)
+    some = chance.integers(1_500, size=40)
+    assert np.array_equal(coded[some], rows[some])
+    assert np.allclose(products_of(coded, asked), asked @ rows.T, atol=1e-3)
+    assert np.allclose(products(coded, asked[0]), products(rows, asked[0]), atol=1e-3)

@@ -317,6 +317,27 @@ def test_what_was_gathered_is_found_under_all_its_names() -> None:
     assert [some.steps.actors[n] for n in some.steps.actor.tolist()] == actors
 
 
+@pytest.mark.usefixtures("few")
+def test_an_id_that_is_read_alone_stands_for_both_sides_of_a_step() -> None:
+    """Ids are read when they are asked for, and give the documents that all of them would give."""
+    story = Story(1)
+    view = large_view(story, PARTS)
+    question = ask(story.words(4)).embedded(story.asked[np.newaxis])
+    known = gathered(view, [question], Filters.checked(), some_of(story.view(), story)).steps.ids
+    assert isinstance(known, gather._Ids)
+    documents = dict[str, tuple[int, ...]]()
+    for number, id in enumerate(known):
+        documents[id] = (*documents.get(id, ()), number)
+    assert {1, 2} == {*map(len, documents.values())}
+    alone = gather._Ids(known._group)
+    for number in story.chance.permutation(len(known)).tolist():
+        id = alone[number]
+        assert alone.documents[id] == documents[id]
+    asked = gather._Ids(known._group)
+    assert [asked.documents.get(id) for id in documents] == [*documents.values()]
+    assert asked.documents.get("nobody") is None
+
+
 async def test_nodes_that_are_not_in_memory_are_read_at_once(make_world: Any) -> None:
     """What was found, what led to it and what has ended is read from the store, in few reads."""
     world = await make_world(config=Config(scoring={"semantic": {"top_k": 1}}))
