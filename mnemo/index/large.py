@@ -161,11 +161,9 @@ class Sealed:
         """Whether each document has one vector."""
         return bool((self.batch.columns["vectors"] == 1).all())
 
-    def distances(self, asked: Floats) -> NDArray[np.uint16]:
-        """How many signs of each vector are not those of *asked*, shape ``(dimensions,)``."""
-        columns = self.batch.columns
-        bits = sign_bits((asked - columns["middle"])[np.newaxis])
-        differing = np.bitwise_count(columns["signs"] ^ bits)
+    def distances(self, bits: NDArray[np.uint64]) -> NDArray[np.uint16]:
+        """How many signs of each vector are not *bits*, as of ``sign_bits``, less its middle."""
+        differing = np.bitwise_count(self.batch.columns["signs"] ^ bits[:, np.newaxis])
         return np.asarray(differing.sum(axis=0, dtype=np.uint16))
 
     def coded(self, rows: Numbers) -> tuple[NDArray[np.int8], Floats]:
@@ -312,7 +310,8 @@ def coarse(parts: Sequence[tuple[Sealed, Mask]], asked: Floats, most: int) -> li
     if not parts:
         return []
     farthest = len(asked) + 1
-    distances = [part.distances(asked) for part, _ in parts]
+    bits = sign_bits(asked - np.stack([part.batch.columns["middle"] for part, _ in parts])).T
+    distances = [part.distances(own) for (part, _), own in zip(parts, bits, strict=True)]
     for (part, ok), away in zip(parts, distances, strict=True):
         if not ok.all():
             away[~ok[part.owners]] = farthest

@@ -58,6 +58,8 @@ _BLOCK = 4_096
 """Bytes under one checksum: a page, so that checking reads little that is not asked for."""
 _FOUND = frozenset(("ids", "chains", "terms", "behind"))
 """Kinds of names whose hashes a findable segment holds."""
+_FEW = 8
+"""Names that are decoded one by one, at most."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap
 Numbers: TypeAlias = Sequence[int] | NDArray[Any]
@@ -195,6 +197,9 @@ class Names(Sequence[str]):
         """The names *numbers*, in that order."""
         numbers = np.asarray(numbers, np.int64)
         begins, ends = (self._begins.rows(at).astype(np.int64) for at in (numbers, numbers + 1))
+        if len(numbers) <= _FEW:
+            cuts = zip(begins.tolist(), ends.tolist(), strict=True)
+            return [_decoded(self._text.cut(begin, end).data) for begin, end in cuts]
         text, lengths = self._text.spans(begins, ends), ends - begins
         last = np.cumsum(lengths)
         places = np.repeat(ends - last, lengths)
@@ -213,16 +218,20 @@ class Names(Sequence[str]):
         """All places of *asked*: which of them, ascending, and where."""
         hashed = hashes(asked) if hashed is None else hashed
         ordered, order = self._sorted()
-        first = np.searchsorted(ordered, hashed)
-        counts = np.searchsorted(ordered, hashed, "right") - first
-        which = np.repeat(np.arange(len(asked)), counts)
-        if not len(which):
-            return which, which
-        within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
-        places = order[np.repeat(first, counts) + within].astype(np.int64)
+        first = ordered.searchsorted(hashed)
+        counts = ordered.searchsorted(hashed, "right") - first
+        which = at = counts.nonzero()[0]
+        if len(which):
+            if counts.max() > 1:
+                which = np.repeat(which, counts[at])
+                within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+                at = np.repeat(first, counts) + within
+            else:
+                at = first[which]
+        places = order[at].astype(np.int64)
         found = zip(which.tolist(), self.some(places), strict=True)
-        same = np.array([asked[one] == name for one, name in found], np.bool_)
-        return which[same], places[same]
+        same = [asked[one] == name for one, name in found]
+        return (which, places) if all(same) else (which[same], places[same])
 
     def beginning(self, start: str) -> list[str]:
         """The names that begin with *start*."""
