@@ -293,7 +293,7 @@ class Mnemo:
             raise RepositoryAlreadyOpen(
                 f"repository {repo_id!r} is open with another {other}; close it first"
             )
-        with self._claimed(repo_id, f"use repo({repo_id!r})"):
+        with self._claimed(repo_id, f"use memory.repo({repo_id!r}) or exist_ok=True"):
             self._adopt(chat_model, embedder)
             async with self._alone("open", repo_id):
                 return await self._opened(repo_id, store, owner, effective, chat_model, embedder)

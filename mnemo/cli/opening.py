@@ -273,6 +273,6 @@ def existing(store: str) -> str:
     path = Path(name)
     if "://" not in name and not (path.is_dir() or (path.exists() and path.stat().st_size)):
         raise mnemo.UsageError(
-            f"there is no store at {path}: `mnemo import` makes one, --store names another"
+            f"there is no store at {path}: `mnemo remember` makes one, --store names another"
         )
     return store

@@ -119,7 +119,7 @@ async def test_repositories_are_opened_once_and_found_by_id(kit):
     """RepositoryAlreadyOpen, NotFound, sorted ids, and reopening after close_repo."""
     await kit.memory.open_repo("a%' --/")
     assert kit.memory.list_repos() == ["a%' --/", "r"]
-    with pytest.raises(RepositoryAlreadyOpen):
+    with pytest.raises(RepositoryAlreadyOpen, match=r"use memory\.repo\('r'\) or exist_ok=True"):
         await kit.memory.open_repo("r")
     await kit.memory.close_repo("r")
     with pytest.raises(NotFound):
