@@ -119,7 +119,7 @@ class MemoryVersion:
 @dataclass(frozen=True, slots=True, repr=False)
 class Page(Generic[T]):
     """
-    A part of a listing; its length and iteration are those of *items*.
+    A part of a listing; its length, iteration and indices are those of *items*.
 
     Attributes:
         next: Give it as ``after=`` to the same call for the next page; ``None``: this is the last.
@@ -133,6 +133,9 @@ class Page(Generic[T]):
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def __getitem__(self, index: int) -> T:
+        return self.items[index]
 
     def __repr__(self) -> str:
         return f"<Page of {len(self.items)}, {'more' if self.next else 'the last'}>"

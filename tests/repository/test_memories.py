@@ -105,6 +105,7 @@ async def test_the_memory_that_a_page_ended_with_may_go(kit):
     page = await kit.repo.memories(limit=2)
     await kit.repo.delete_nodes(["f2"])
     assert [m.id for m in await kit.repo.memories(limit=2, after=page.next)] == ["f1", "f0"]
+    assert (page[0], page[-1]) == (page.items[0], page.items[-1])
 
 
 async def test_an_after_of_another_listing_is_refused(kit):
