@@ -167,7 +167,7 @@ async def inspected_at(
     await inspector.page.goto(f"{url}/#token={token}")
     yield inspector
     await context.close()
-    assert inspector.complaints == []
+    assert not inspector.complaints, inspector.complaints
 
 
 async def fill(server: Served, repo: str) -> None:
