@@ -151,8 +151,9 @@ def _odds(
     table: Mapping[str, float], numbers: Mapping[str, Any], unread: Iterable[str] = ()
 ) -> Any:
     """The log odds by *numbers*, or columns of them; at most, if those in [0, 1] are *unread*."""
-    most = sum(max(table.get(name, 0.0), 0.0) for name in unread) + (_ROUNDED if unread else 0.0)
-    return table[""] + sum(table.get(name, 0.0) * value for name, value in numbers.items()) + most
+    of_unread = (max(table.get(name, 0.0), 0.0) for name in unread)
+    of_read = sum(table.get(name, 0.0) * value for name, value in numbers.items())
+    return table[""] + of_read + sum(of_unread, _ROUNDED if unread else 0.0)
 
 
 def _chance(odds: float) -> float:
@@ -267,7 +268,7 @@ def _on_topic_of(question: str, given: Rivals, pair: tuple[int, int]) -> tuple[s
     return older, newer
 
 
-@lru_cache(maxsize=BEST)
+@lru_cache(maxsize=32)
 def _on_topic(text: str, question: str) -> str:
     """The sentences of *text* that share most words with *question*; all, if none shares any."""
     found = sentences(text)
