@@ -25,7 +25,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.english.asked import KINDS, VALUES, kinds_of, tells_change, told_by, values_of
+from mnemo.english.asked import (
+    KINDS,
+    VALUES,
+    asked_in,
+    kinds_of,
+    tells_change,
+    told_by,
+    values_of,
+)
 from mnemo.english.dates import spans_of
 from mnemo.english.entities import names
 from mnemo.english.sentences import sentences
@@ -58,10 +66,8 @@ NEAR = 0.15
 """Cosine below which two are no rivals; also where one has no vector."""
 LEAST = 0.25
 """Share of the older's score that the newer has at least."""
-LOST = 0.6
-"""Share, by rarity, of the question's words in the older that a newer without them outdates not."""
 MANY = 3
-"""Of so many words of the question in the older, a newer that tells a change has one at least."""
+"""Of so many words of the question in the older, a newer has one at least, or a name of it."""
 READ = 2_000
 """Characters of a statement that are read: bounds the work on one of many pages."""
 
@@ -193,19 +199,26 @@ def _are_of_one(given: Rivals, older: int, newer: int) -> bool:
 def _still_asked(
     question: str, given: Rivals, pairs: Iterable[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """The *pairs* whose newer tells a change, or most of what question and older name."""
-    best = given.texts[:BEST]
-    terms = tuple(_terms(text[:READ]) for text in best)
-    rare, sought = _idf(terms), _terms(question)
+    """
+    The *pairs* whose newer may answer *question* in the older's place.
+
+    It may say it in other words. But it names nobody else where the older is of whom the question
+    names, it gives a value of the kind that is asked for where the older does and nothing ended,
+    and it shares a word or a name where question and older share ``MANY`` words.
+    """
+    asked, sought, called = asked_in(question), _terms(question), names(question)
+    texts = [text[:READ] for text in given.texts[:BEST]]
+    said = [names(text) for text in texts]
+    gives = [asked.is_of_a_kind(text) for text in texts]
 
     def is_asked(older: int, newer: int) -> bool:
-        held = sought & terms[older]
-        lost = held - terms[newer]
-        if not lost:
-            return True
-        if not kinds_of(best[newer][:READ]).isdisjoint(("change", "end", "begin")):
-            return len(held) < MANY or lost != held
-        return sum(rare[t] for t in lost) <= LOST * sum(rare[t] for t in held)
+        if called & said[older] - said[newer] and _named(texts[newer]) - said[older]:
+            return False
+        if gives[older] and not gives[newer] and "end" not in kinds_of(texts[newer]):
+            return False
+        held = sought & _terms(texts[older])
+        is_other = len(held) >= MANY and held.isdisjoint(_terms(texts[newer]))
+        return not is_other or not said[older].isdisjoint(said[newer])
 
     return [pair for pair in pairs if is_asked(*pair)]
 

@@ -91,6 +91,36 @@ def test_a_word_of_change_links_no_two_statements():
     assert found.order[:2] == [1, 0]
 
 
+@pytest.mark.parametrize(
+    ("question", "older", "newer"),
+    [
+        ("Is Rex still with us?", "We buried poor old Rex.", "We adopted a pug called Ruby."),
+        ("How much is the parking?", "Parking is 9 euros now.", "We park by the river now."),
+    ],
+)
+def test_a_newer_of_another_name_or_without_the_value_asked_for_is_no_rival(question, older, newer):
+    """The older answers by a name or a sum that the newer has nothing in place of."""
+    found = outdated(question, candidates(older, newer, near=0.8))
+    assert found == Ranking([0, 1], [None, None])
+
+
+@pytest.mark.parametrize(
+    ("question", "older", "newer"),
+    [
+        (
+            "Where does the user's father-in-law live?",
+            "My father-in-law Aldo lives with us.",
+            "Aldo has moved to a home by the sea.",
+        ),
+        ("What does the parking cost?", "Parking costs 9 euros.", "The parking lot has closed."),
+    ],
+)
+def test_a_newer_in_other_words_than_are_asked_is_a_rival(question, older, newer):
+    """It goes on about the name that the older has, or says that the thing has ended."""
+    found = outdated(question, candidates(older, newer, near=0.7, cosine=0.5))
+    assert found.order == [1, 0]
+
+
 def test_the_older_is_never_placed_before_the_newer():
     """Where the newer is the better match anyway, the order is kept and the older marked."""
     found = outdated("What is her work now?", candidates(TEACHER, NURSE, days="10"))
