@@ -134,20 +134,23 @@ class Remembered:
     What ``Repository.remember`` stored.
 
     Attributes:
-        messages: As they are stored, one per message that was given; what was erased or has
-            expired is left out.
+        messages: As they are stored, one per message that was given, but for *left_out*.
         node_ids: What extraction made of them and of what was extracted with them; empty if
             the call did not wait for it.
+        left_out: Keys or ids of those that were not stored: a message of this thread had the
+            same one, and was erased or has expired. Under a new key they are stored.
     """
 
     messages: tuple[StoredMessage, ...]
     thread_id: str
     node_ids: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         said = counted(len(self.messages), "message")
         made = counted(len(self.node_ids), "node")
-        return f"<Remembered {said} in {shown(self.thread_id)!r}, {made}>"
+        less = f", {len(self.left_out)} left out" if self.left_out else ""
+        return f"<Remembered {said} in {shown(self.thread_id)!r}, {made}{less}>"
 
 
 @dataclass(eq=False)

@@ -286,7 +286,8 @@ class Repository(RecallCalls, MemoryCalls):
             role: Of texts.
             actor, at, metadata: Of the messages that do not say; metadata are merged.
             key: Idempotency key of a single message; several have ``key:0``, ``key:1``, …: the
-                same again adds nothing. An id of the message itself goes before.
+                same again adds nothing, also of what was erased since (``Remembered.left_out``). An
+                id of the message itself goes before.
             wait: Extract now, and return when that is committed. A call whose result is not
                 there, and an item that leads another, wait ``tool_deadline_s`` for it.
             timeout_s: Seconds of the clock to wait.
@@ -314,7 +315,11 @@ class Repository(RecallCalls, MemoryCalls):
         if wait and stored:
             extracted = partial(self._remembering.extracted, thread_id, stored)
             node_ids = await on_clock(self._parts.clock.sleep, timeout_s, extracted)
-        return Remembered(messages=tuple(stored), thread_id=thread_id, node_ids=node_ids)
+        known = {message.id for message in stored}
+        left_out = tuple(one.id for one in messages if one.id and one.id not in known)
+        return Remembered(
+            messages=tuple(stored), thread_id=thread_id, node_ids=node_ids, left_out=left_out
+        )
 
     async def settle(self, timeout_s: float | None = None) -> None:
         """

@@ -144,6 +144,11 @@ def _remember(repo: Repository, thread_id: str) -> AgentTool:
             key=optional_text(arguments, "key"),
             wait=arguments.get("wait") is True,
         )
+        if stored.left_out:
+            raise Refused(
+                f"nothing was remembered: the message of key {stored.left_out[0]!r} was forgotten; "
+                "give it another key if it is to be known again"
+            )
         return without_marks(f"Remembered as message {stored.messages[0].id}.")
 
     return AgentTool(

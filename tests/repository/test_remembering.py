@@ -665,3 +665,25 @@ async def test_the_events_of_a_job_are_those_of_a_session(kit):
     await kit.repo.remember(ALLERGIC, wait=True)
     moved = [e.to_state for e in kit.seen.events if isinstance(e, SessionTransitioned)]
     assert moved == ["extracting", "ready", "idle"]
+
+
+async def test_what_was_forgotten_is_left_out_and_named_when_it_comes_again(kit):
+    """Under its key alone: under another, or without one, the same words are stored."""
+    first = await kit.repo.remember(ALLERGIC, key="k")
+    assert first.left_out == ()
+    await kit.repo.forget(message_ids=[first.messages[0].id])
+    again = await kit.repo.remember(ALLERGIC, key="k")
+    assert (again.messages, again.left_out) == ((), ("k",))
+    assert repr(again) == "<Remembered 0 messages in 'default', 0 nodes, 1 left out>"
+    anew = await kit.repo.remember(ALLERGIC, key="k2")
+    assert (len(anew.messages), anew.left_out) == (1, ())
+
+
+async def test_the_tool_says_that_what_was_forgotten_is_not_remembered(kit):
+    """A model that still holds the key is told what would store it."""
+    (remember,) = kit.repo.tools(names=("remember",))
+    await remember.call({"text": ALLERGIC, "key": "k"})
+    await kit.repo.forget(message_ids=["k"])
+    told = await remember.answer({"text": ALLERGIC, "key": "k"})
+    assert told.reason == "invalid_argument"
+    assert "the message of key 'k' was forgotten; give it another key" in told.text
