@@ -186,6 +186,7 @@ def _near_pairs(given: Rivals) -> list[tuple[int, int]]:
         and given.texts[older] != given.texts[newer]
         and near[older][newer] >= NEAR
         and given.scores[newer] >= LEAST * given.scores[older]
+        and given.cosines[newer] > 0
     ]
 
 

@@ -183,6 +183,13 @@ def _judged(monkeypatch, chances: dict[tuple[int, int], float], *texts: str) -> 
     return outdated("What is it now?", candidates(*texts), table={"": 0.0, "logit": 1.0})
 
 
+def test_what_turns_away_from_the_question_is_no_rival():
+    """The weights were fitted on no cosine below zero."""
+    given = candidates(NURSE, TEACHER)
+    assert rivals.candidate_pairs(given) == [(0, 1)]
+    assert rivals.candidate_pairs(replace(given, cosines=np.array([0.6, -0.1]))) == []
+
+
 def test_two_speakers_are_rivals_where_they_name_one_name():
     """What Bo says of himself says nothing about Ana; what both say of Priya does."""
     own = replace(candidates(NURSE, TEACHER), speakers=["ana", "bo"])
