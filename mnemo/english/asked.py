@@ -63,11 +63,19 @@ _KINDS: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = tuple(
 _RELATION = (
     r"(?:(?:step|half)?(?:sister|brother|mother|father|son|daughter)|siblings?|mum|mom|dad|parents?"
     r"|grand(?:ma|mother|pa|father|parents|son|daughter)|husband|wife|partner|spouse|girlfriend"
-    r"|boyfriend|fianc[eé]e?|ex|aunt|uncle|cousin|niece|nephew|kids?|child(?:ren)?|baby|in-laws"
+    r"|boys?|girls?|toddler|twins|boyfriend|fianc[eé]e?|ex|aunt|uncle|cousin|niece|nephew|kids?|child(?:ren)?|baby|in-laws"
     r"|family|relatives?|friends?|mate|flatmate|roommate|housemate|neighbou?r|landlord|landlady"
     r"|boss|manager|supervisor|colleague|coworker|teacher|tutor|coach)"
 )
 _OF_ANOTHER = re.compile(rf"\W*(?:my|our) (?:\w+ ){{0,2}}?{_RELATION}\b")
+# As its subject: not who it is, and not what belongs to a family.
+_ABOUT_ANOTHER = re.compile(
+    r"(?<!\bwho )\b(?:do|does|did|is|are|was|were|has|have|had|can|could|will|would|must|may"
+    r"|should) (?:the|my|our|your|her|his|their|(?:[^\W_]+ )?[^\W_]+['’]s?) (?:\w+ )?"
+    rf"(?!family\b){_RELATION}\b"
+)
+_OF_SPEAKER = re.compile(r"\W*i(?:['’](?:m|ve|d|ll))?\b")
+_OF_MORE = re.compile(rf"\b(?:{_RELATION}s?|we|us|our|he|him|his|she|her|hers|they|them|their)\b")
 _ASKS_OF_ANOTHER = re.compile(rf"\b{_RELATION}s?\b|\bwho(?:m|se)?\b|\bnames?\b|\bcalled\b")
 _NAMED = re.compile(rf"\b(?:{'|'.join(said for _, said in ATTRIBUTES)})\b")
 _OWNER = re.compile(r"\b([^\W\d_]+)['’]s?\b(?! (?:\w+ing|not|been)\b)")
@@ -87,6 +95,7 @@ class Asked:
         said: Stems of all its words.
         kinds: Of value, of which its answer has one; of ``change.VALUES``, or ``"name"``.
         of_another: Whether it asks for somebody beside the speaker, or about such a person.
+        about_another: Whether such a person is its subject: "does her sister drive?".
     """
 
     attributes: frozenset[str]
@@ -94,6 +103,7 @@ class Asked:
     said: frozenset[str]
     kinds: frozenset[str] = frozenset()
     of_another: bool = False
+    about_another: bool = False
 
     def is_told_by(self, text: str, speaker: str | None) -> bool:
         """Whether *text*, said by *speaker*, gives a value of what is asked."""
@@ -111,8 +121,15 @@ class Asked:
         return any(values[kind] for kind in self.kinds)
 
     def is_past_by(self, text: str) -> bool:
-        """Whether *text* begins with another person of the speaker, who is not asked about."""
-        return not self.of_another and _OF_ANOTHER.match(fold(text)) is not None
+        """
+        Whether *text* begins with another person of the speaker, who is not asked about; or tells
+        of the speaker alone, where such a person is.
+        """
+        said = fold(text)
+        if self.about_another:
+            is_alone = _OF_SPEAKER.match(said) is not None and not _OF_MORE.search(said)
+            return is_alone and not names(text)
+        return not self.of_another and _OF_ANOTHER.match(said) is not None
 
     def _is_meant(self, slot: str, speaker: str | None) -> bool:
         found = next((a for a in self.attributes if slot == a or slot.endswith(f" {a}")), None)
@@ -139,7 +156,9 @@ def asked_in(question: str) -> Asked:
     stems = frozenset(map(stem, words(asked)))
     owners = frozenset(map(stem, set(_OWNER.findall(asked)) - _NOBODY))
     kinds = next((kinds for way, kinds in _KINDS if way.search(asked)), frozenset())
-    return Asked(frozenset(found), owners, stems, kinds, _ASKS_OF_ANOTHER.search(asked) is not None)
+    of_another = _ASKS_OF_ANOTHER.search(asked) is not None
+    about_another = _ABOUT_ANOTHER.search(asked) is not None
+    return Asked(frozenset(found), owners, stems, kinds, of_another, about_another)
 
 
 def _kept(name: str) -> str:

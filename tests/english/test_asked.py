@@ -36,3 +36,22 @@ def test_a_statement_of_another_person_passes_by_a_question_about_the_speaker():
     assert not asked_in("Where does her sister live?").is_past_by(said)
     assert not asked_in("Who lives in Porto?").is_past_by(said)
     assert not asked_in("Where does she live?").is_past_by("I live in Porto with my sister")
+
+
+@pytest.mark.parametrize(
+    ("question", "said", "is_past"),
+    [
+        ("What does the child eat?", "I can't eat shellfish myself", True),
+        ("Can her husband's brother drive?", "I've never had a licence", True),
+        ("What does the child eat?", "I give her oats in the morning", False),
+        ("What does the child eat?", "I cook rice for Tilda", False),
+        ("Who is the boss?", "I report to the board itself", False),
+        ("What does the family car cost?", "I paid 9,000 for the car", False),
+        ("Does the user have children?", "I live alone", False),
+    ],
+)
+def test_what_tells_of_the_speaker_alone_passes_by_a_question_about_another(
+    question, said, is_past
+):
+    """A pronoun or a name may be who is asked about."""
+    assert asked_in(question).is_past_by(said) == is_past
