@@ -135,7 +135,7 @@ ANSWERS: dict[str, float] = {"attribute": 0.6, "value": 0.4, "name": 0.2, "anoth
 What a text of a form that the question asks for gets beside its kind's signals.
 
 It gives a value of the attribute asked for; or, of a note alone, has a value of the kind asked
-for, has a name where somebody is asked for, or begins with another person than asked about.
+for, has a name where somebody is asked for, or tells of another person than asked about.
 """
 SCALE = 3.0
 """Score at which a document is as relevant as can be: about all cosine and all words."""
