@@ -208,9 +208,10 @@ def _still_asked(
     and it shares a word or a name where question and older share ``MANY`` words.
     """
     asked, sought, called = asked_in(question), _terms(question), names(question)
-    texts = [text[:READ] for text in given.texts[:BEST]]
-    said = [names(text) for text in texts]
-    gives = [asked.is_of_a_kind(text) for text in texts]
+    pairs = list(pairs)
+    texts = {one: given.texts[one][:READ] for pair in pairs for one in pair}
+    said = {one: names(text) for one, text in texts.items()}
+    gives = {one: asked.is_of_a_kind(text) for one, text in texts.items()}
 
     def is_asked(older: int, newer: int) -> bool:
         if called & said[older] - said[newer] and _named(texts[newer]) - said[older]:
