@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 
 import anyio
 import httpx
@@ -76,14 +77,29 @@ async def test_a_slow_recall_is_told_with_its_phases(caplog, monkeypatch):
     assert 'mnemo_recall_seconds_bucket{le="+Inf"} 2' in text
 
 
-async def test_metrics_tell_what_waits_in_all_repositories_that_the_token_may_use(connect, memory):
+@pytest.fixture
+async def resting() -> AsyncIterator[Mnemo]:
+    """An open service whose jobs nobody works off."""
+    async with Mnemo("memory:", embedder=HashingEmbedder(), workers=0) as opened:
+        yield opened
+
+
+async def test_metrics_tell_what_waits_in_all_repositories_that_the_token_may_use(resting):
     """Messages, the age of the oldest, and jobs by state; also of those that are not open."""
-    client = connect(token_of("s", "one", prefixes=["a/"]), secret="s")
-    full = connect()
+
+    def connected(token):
+        transport = httpx.ASGITransport(web_app(resting, tokens=[token]))
+        headers = {"authorization": "Bearer s"}
+        return httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1:8642", headers=headers
+        )
+
+    client = connected(token_of("s", "one", prefixes=["a/"]))
+    full = connected(token_of("s", "all", rights="admin"))
     for repo in ("a/1", "a/2", "b/1"):
         answer = await full.post(f"/v1/remember?repo={repo}", json={"content": "Ada sails."})
         assert answer.is_success
-    await memory.close_repo("a/2")
+    await resting.close_repo("a/2")
 
     async def levels(asking, path="/metrics"):
         text = (await asking.get(path)).text
