@@ -115,7 +115,7 @@ async def recall(
     found = await opened.recall(**asked)
     ids, text = await output.ids_to_view(opened, found.candidates), found.as_text(budget)
     shown = output.explained(found) if asked["explain"] else text
-    told = f"{shown}\n{output.ids_told(found, ids, None if asked['explain'] else text)}"
+    told = f"{shown}\n{output.ids_told(found, ids, None if asked['explain'] else text, opened.id)}"
     data = output.recall_data(asked["query"], found, ids) | {"text": text}
     nothing = f"nothing found in repository {opened.id!r}"
     return data, told if found.candidates else "", nothing

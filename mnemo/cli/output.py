@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from shlex import quote
 from typing import Any
 
 import typer
@@ -123,10 +124,13 @@ def _place_of(one: mnemo.Episodic | mnemo.SourceRef) -> tuple[str | None, str | 
     return one.session_id, one.episode_id, one.step_index
 
 
-def ids_told(result: mnemo.RecallResult, ids: Sequence[str | None], text: str | None) -> str:
+def ids_told(
+    result: mnemo.RecallResult, ids: Sequence[str | None], text: str | None, repo: str
+) -> str:
     """A line for each candidate that *text* cites (``None``: for all): its id, what to view."""
+    where = "" if repo == "default" else f" --repo {quote(repo)}"
     lines = [
-        f"[{number}] {candidate.node.id}" + (f"  mnemo view {id}" if id else "")
+        f"[{number}] {candidate.node.id}" + (f"  mnemo view {id}{where}" if id else "")
         for number, (candidate, id) in enumerate(zip(result.candidates, ids, strict=True), 1)
         if text is None or f"[{number}]" in text
     ]

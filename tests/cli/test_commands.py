@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shlex
 
 import anyio
 import pytest
@@ -170,6 +171,9 @@ def test_what_recall_finds_can_be_viewed(filled):
     ]
     assert named[: len(ids)] == ids
     assert filled("remember", "I play the cello.", "--actor", "Ada").code == 0
+    assert filled("remember", "Bo sails.", "--repo", "b o").code == 0
+    (line,) = re.findall(r"mnemo (view .+)$", filled("recall", "boat", "--repo", "b o").out, re.M)
+    assert "Bo sails." in filled(*shlex.split(line)).out
     best = filled("recall", "Who plays the cello?", "-k", "1", "--json").data["candidates"][0]
     assert "cello" in filled("view", best["view"]).out
 
