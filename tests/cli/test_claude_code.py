@@ -81,6 +81,8 @@ def env(tmp_path: Path, server: MessagesServer) -> Iterator[dict[str, str]]:
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
             "IS_SANDBOX": "1",
+            "MCP_CONNECTION_NONBLOCKING": "0",
+            "MCP_CONNECT_TIMEOUT_MS": "100000",  # a busy machine needs more than its five seconds
         }
         for pid in pids(run):
             os.kill(pid, signal.SIGKILL)
