@@ -20,6 +20,8 @@ def main() -> int:
 
         sys.stderr.write(f"mnemo: {needed('the command line', 'cli')}\n")
         return 2
+    except KeyboardInterrupt:  # while it was imported
+        return 130
     return run()
 
 
@@ -30,4 +32,6 @@ def mcp() -> int:
     except ImportError as error:
         sys.stderr.write(f"mnemo-mcp: {error}\n")
         return 2
+    except KeyboardInterrupt:
+        return 130
     return main()

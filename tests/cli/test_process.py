@@ -136,6 +136,25 @@ def test_a_missing_extra_is_named(tmp_path, missing, command, needs):
     assert ran.stderr == f"mnemo: {needs}\n"
 
 
+@pytest.mark.parametrize("command", ["main", "mcp"])
+def test_an_interrupt_while_modules_are_imported_ends_it_silently(command):
+    """As one that comes later: exit code 130, and no traceback."""
+    script = (
+        "import sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'anyio': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        f"from mnemo.cli import {command} as command\n"
+        "sys.argv = ['mnemo']\n"
+        "sys.exit(command())"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_worker_ends_on_sigterm_and_its_jobs_are_done(tmp_path):
