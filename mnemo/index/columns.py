@@ -319,7 +319,8 @@ class Coded:
     """Vectors as *codes*, one of which counts as much as the scale of each; read, they are rows."""
 
     def __init__(self, codes: NDArray[Any], scales: Floats) -> None:
-        self.codes, self.scales = codes, scales
+        self.codes: NDArray[Any] = codes
+        self.scales: Floats = scales
         self.shape: tuple[int, ...] = codes.shape
 
     def __len__(self) -> int:
