@@ -350,7 +350,7 @@ async def test_the_open_repository_is_given():
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("ada", exist_ok=True)
         assert await memory.open_repo("ada", exist_ok=True) is repo
-        with pytest.raises(RepositoryAlreadyOpen, match="use repo"):
+        with pytest.raises(RepositoryAlreadyOpen, match=r"use memory\.repo"):
             await memory.open_repo("ada")
 
 
