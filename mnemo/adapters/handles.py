@@ -112,7 +112,10 @@ class Adapter:
     def _attach(self, given: object, *kinds: type) -> None:
         """Call *given* from now on, see ``Handle.of``; close it at the end if it is lazy."""
         if isinstance(given, str | PathLike):
-            raise ConfigError(f"{type(self).__name__}.from_path(…) opens a file")
+            raise ConfigError(
+                f"give an open {kinds[0].__name__}, not a path; "
+                f"{type(self).__name__}.from_path(…) opens a file"
+            )
         self._handle = Handle.of(given, *kinds)
         self._service = given if isinstance(given, LazyService) else None
 
