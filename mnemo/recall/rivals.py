@@ -66,8 +66,13 @@ NEAR = 0.15
 """Cosine below which two are no rivals; also where one has no vector."""
 LEAST = 0.25
 """Share of the older's score that the newer has at least."""
+LOST = 0.6
+"""Share, by rarity, of the question's words in the older that a newer without them outdates not."""
 MANY = 3
-"""Of so many words of the question in the older, a newer has one at least, or a name of it."""
+"""
+Of so many words of the question in the older, a newer that tells a change has one at least, or a
+name of the older.
+"""
 READ = 2_000
 """Characters of a statement that are read: bounds the work on one of many pages."""
 
@@ -201,14 +206,13 @@ def _still_asked(
     question: str, given: Rivals, pairs: Iterable[tuple[int, int]]
 ) -> list[tuple[int, int]]:
     """
-    The *pairs* whose newer may answer *question* in the older's place.
+    The *pairs* whose newer tells a change, or most of what question and older name.
 
-    It may say it in other words. But it names nobody else where the older is of whom the question
-    names, it gives a value of the kind that is asked for where the older does and nothing ended,
-    and it shares a word or a name where question and older share ``MANY`` words.
+    It names nobody else where the older is of whom the question names, and it gives a value of the
+    kind that is asked for where the older does and nothing ended.
     """
     asked, sought, called = asked_in(question), _terms(question), names(question)
-    pairs = list(pairs)
+    pairs, rare = list(pairs), _idf(tuple(_terms(text[:READ]) for text in given.texts[:BEST]))
     texts = {one: given.texts[one][:READ] for pair in pairs for one in pair}
     said = {one: names(text) for one, text in texts.items()}
     gives = {one: asked.is_of_a_kind(text) for one, text in texts.items()}
@@ -216,11 +220,15 @@ def _still_asked(
     def is_asked(older: int, newer: int) -> bool:
         if called & said[older] - said[newer] and _named(texts[newer]) - said[older]:
             return False
-        if gives[older] and not gives[newer] and "end" not in kinds_of(texts[newer]):
+        kinds = kinds_of(texts[newer])
+        if gives[older] and not gives[newer] and "end" not in kinds:
             return False
         held = sought & _terms(texts[older])
-        is_other = len(held) >= MANY and held.isdisjoint(_terms(texts[newer]))
-        return not is_other or not said[older].isdisjoint(said[newer])
+        lost = held - _terms(texts[newer])
+        if not kinds.isdisjoint(("change", "end", "begin")):
+            is_other = len(held) >= MANY and lost == held
+            return not is_other or not said[older].isdisjoint(said[newer])
+        return sum(rare[t] for t in lost) <= LOST * sum(rare[t] for t in held)
 
     return [pair for pair in pairs if is_asked(*pair)]
 

@@ -69,6 +69,9 @@ def test_equal_scores_keep_their_order_between_what_are_no_rivals():
             "When the linker runs out of memory, set LINK_JOBS=2 before building.",
             "Always clear the build cache after changing compiler flags.",
         ),
+        ("What does the cat eat?", "Our cat Minka eats tuna.", "Our dog Bo eats beef."),
+        ("When is my maths exam?", "My maths exam is on Monday.", "My art exam is on Friday."),
+        ("Where is the spare key?", "The spare key is in the pot.", "The shed key is on a hook."),
     ],
 )
 def test_a_newer_without_the_words_that_are_asked_about_is_no_rival(question, older, newer):
@@ -96,10 +99,11 @@ def test_a_word_of_change_links_no_two_statements():
     [
         ("Is Rex still with us?", "We buried poor old Rex.", "We adopted a pug called Ruby."),
         ("How much is the parking?", "Parking is 9 euros now.", "We park by the river now."),
+        ("Where is order 4711?", "Order 4711 lies in bay 3.", "Order 4803 lies in bay 5."),
     ],
 )
 def test_a_newer_of_another_name_or_without_the_value_asked_for_is_no_rival(question, older, newer):
-    """The older answers by a name or a sum that the newer has nothing in place of."""
+    """The older answers by a name, a number or a sum that the newer has nothing in place of."""
     found = outdated(question, candidates(older, newer, near=0.8))
     assert found == Ranking([0, 1], [None, None])
 
@@ -113,6 +117,7 @@ def test_a_newer_of_another_name_or_without_the_value_asked_for_is_no_rival(ques
             "Aldo has moved to a home by the sea.",
         ),
         ("What does the parking cost?", "Parking costs 9 euros.", "The parking lot has closed."),
+        ("Is my rent still 900?", "My rent is 900 euros.", "My rent went up to 950 euros."),
     ],
 )
 def test_a_newer_in_other_words_than_are_asked_is_a_rival(question, older, newer):
