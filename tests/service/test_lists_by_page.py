@@ -35,6 +35,8 @@ async def test_pages_of_repositories_are_the_list_in_order(place, monkeypatch):
             await repo.conversation("t").append([{"role": "user", "content": f"I am {id}."}])
             await (await repo.start_session("look")).append("seen", "")
         await repo.add_memory("Ada likes tea", tags=["tea"])
+        for id in IDS:
+            await memory.repo(id).settle()  # an annotation is a change of its session
         every = await memory.repos()
         assert [(one.id, one.threads, one.sessions) for one in every] == [(id, 1, 1) for id in IDS]
         monkeypatch.setattr(repositories, "_AT_ONCE", 3)
