@@ -21,7 +21,9 @@ from mnemo.values.steps import Step
 
 MOST_PER_COMMIT = 60
 MOST_PER_BATCH = 10
-MOST_PER_REMEMBERED = 120
+MOST_PER_REMEMBERED = 150
+"""Of 64 texts: 95 to 117, and up to 10 for each portion that a busy machine makes two of (of steps,
+of a segment). One statement a text would be 64 more."""
 MOST_PER_FED = 24
 """Of a portion of 64, which the writer may begin before all of it is handed over."""
 
