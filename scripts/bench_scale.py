@@ -87,6 +87,7 @@ class Ground:
 
     def __init__(self, folder: Path, engine: str = "", stores: str = "") -> None:
         self.folder, self.engine = Path(stores or folder), engine
+        self.folder.mkdir(parents=True, exist_ok=True)
 
     @cached_property
     def source(self) -> Source:
