@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any, Literal
 
 import anyio
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, Field
 
 from mnemo import Mnemo, MnemoError
@@ -27,8 +27,9 @@ from mnemo.runtime.board import Board
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.traffic import traffic
 from mnemo.web.access import ANY, Token_
+from mnemo.web.problems import routes
 
-router: APIRouter = APIRouter(prefix="/v1", tags=["operations"])
+router = routes(prefix="/v1", tags=["operations"])
 
 Span = Literal["minutes", "hour", "day"]
 STEPS: dict[Span, tuple[int, int]] = {"minutes": (1, 600), "hour": (60, 60), "day": (60, 1_440)}

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any, ClassVar
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
@@ -67,6 +67,12 @@ class Problem(BaseModel):
     reason: str
     error: str | None = None
     facts: dict[str, Any] = {}
+
+
+def routes(**given: Any) -> APIRouter:
+    """A router whose routes are described with problems, each by its own name."""
+    answers: dict[int | str, dict[str, Any]] = {kind: {"model": Problem} for kind in ("4XX", "5XX")}
+    return APIRouter(responses=answers, generate_unique_id_function=lambda one: one.name, **given)
 
 
 def problem(

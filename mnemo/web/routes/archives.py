@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import anyio
 import anyio.to_thread
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
@@ -36,9 +36,10 @@ from mnemo.web.access import (
     OpenRepositories,
 )
 from mnemo.web.logs import audit
+from mnemo.web.problems import routes
 from mnemo.web.routes.jobs import ACCEPTED, followed
 
-router: APIRouter = APIRouter(prefix="/v1", tags=["memory"])
+router = routes(prefix="/v1", tags=["memory"])
 
 LINES, DATABASE = "application/x-ndjson", "application/vnd.sqlite3"
 LINE_BYTES = 16 * 2**20

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BaseModel
 
 from mnemo import Goal, Pin, Snapshot, StoredMessage
 from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.web.access import Id, Readable
+from mnemo.web.problems import routes
 
-router: APIRouter = APIRouter(prefix="/v1", tags=["conversation"])
+router = routes(prefix="/v1", tags=["conversation"])
 
 
 class Messages(BaseModel):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
 from fastapi import Body as Sent
+from fastapi import Query, Request
 from pydantic import BaseModel, Field, create_model
 
 import mnemo
@@ -28,11 +28,12 @@ from mnemo.web.access import (
     allow_model,
 )
 from mnemo.web.logs import audit_call
+from mnemo.web.problems import routes
 from mnemo.web.routes.archives import ENDPOINTS
 from mnemo.web.routes.jobs import ACCEPTED, carried_out
 from mnemo.web.routes.sessions import Opened, Status, status_of
 
-router: APIRouter = APIRouter(prefix="/v1")
+router = routes(prefix="/v1")
 
 
 def _started(given: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, TypeAlias
 
 import anyio
-from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi import Depends, Header, Request, Response
 from fastapi import Path as InPath
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.exceptions import HTTPException
@@ -20,9 +20,9 @@ from mnemo.values.jobs import LongCall
 from mnemo.web.access import ANY, RETRY_S, Memory_, Token, Token_, check_right
 from mnemo.web.live import Live
 from mnemo.web.logs import audit_call
-from mnemo.web.problems import problem_of
+from mnemo.web.problems import problem_of, routes
 
-router: APIRouter = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = routes(prefix="/v1/jobs", tags=["jobs"])
 
 PATIENCE_S = 1.0
 """Seconds after which a call goes on as a job (S)."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import Depends, Header, Query, Request
 from httpx import TransportError
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
@@ -18,8 +18,9 @@ from mnemo.web.access import ANY, LONGEST_ID, Memory_, Rights, Token_, opened
 from mnemo.web.live import Live
 from mnemo.web.metrics import Metrics, together, totals
 from mnemo.web.peers import INSIDE
+from mnemo.web.problems import routes
 
-router: APIRouter = APIRouter(tags=["operations"])
+router = routes(tags=["operations"])
 
 LOOK_S = 2.0
 """Seconds within which a worker tells its levels, or does not count as one that answers (S)."""

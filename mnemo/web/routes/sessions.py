@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from pydantic import BaseModel
 
 import mnemo
@@ -14,8 +14,9 @@ from mnemo.exchange import NodeShape, StepShape
 from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.web.access import Memory_, Readable, Writable
 from mnemo.web.peers import passed_on
+from mnemo.web.problems import routes
 
-router: APIRouter = APIRouter(prefix="/v1", tags=["session"])
+router = routes(prefix="/v1", tags=["session"])
 
 SessionId: TypeAlias = Annotated[str, Query(alias="session", min_length=1, max_length=512)]
 
