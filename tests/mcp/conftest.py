@@ -9,6 +9,7 @@ import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
 Connect = Callable[..., Client]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -20,7 +21,10 @@ def connect(tmp_path) -> Connect:
             [sys.executable, "-m", "mnemo", "mcp", "--embedder", "static", *options]
         )
         parameters = StdioServerParameters(
-            command="sh", args=["-c", f"echo $$ > server.pid; exec {command}"], cwd=tmp_path
+            command="sh",
+            args=["-c", f"echo $$ > server.pid; exec {command}"],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(ROOT)},
         )
         return Client(stdio_client(parameters))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from helpers import repository
+from helpers import child_environment, repository
 from mcp import Client, MCPError
 
 from mnemo import Mnemo
@@ -127,7 +127,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 async def main():
     serve = f"exec {sys.executable} -m mnemo mcp --embedder static"
     parameters = StdioServerParameters(
-        command="sh", args=["-c", f"echo $$ > server.pid; {serve}"]
+        command="sh", args=["-c", f"echo $$ > server.pid; {serve}"], env=dict(os.environ)
     )
     async with Client(stdio_client(parameters)) as client:
         await client.call_tool("remember", {"text": "Ada plays the cello."})
@@ -150,7 +150,10 @@ anyio.run(main)
 async def test_a_server_ends_when_its_client_vanishes(server_id, tmp_path, when):
     """Between two calls or during one, the closed pipe ends the server, and it has kept all."""
     with subprocess.Popen(  # noqa: ASYNC220 - the test waits for it
-        [sys.executable, "-c", VANISHING, when], cwd=tmp_path, stdout=subprocess.PIPE
+        [sys.executable, "-c", VANISHING, when],
+        cwd=tmp_path,
+        env=child_environment(),
+        stdout=subprocess.PIPE,
     ) as client:
         assert client.stdout.readline() == b"acknowledged\n"
         server = os.pidfd_open(server_id())
