@@ -382,6 +382,7 @@ async def test_recall_goes_by_keywords_while_the_space_changes(open_kit):
     """§9: the words are searched meanwhile, and the trace says so."""
     kit = await open_kit(embedded=True)
     await kit.begun("Omar plays the violin.", "")
+    await kit.repo.settle()
     embedder = kit.repo._parts.embedder
     embedder.hold()
     found = await kit.repo.recall("Who plays the violin?")

@@ -12,6 +12,7 @@ import pytest
 from mnemo.config import Config
 from mnemo.errors import ModelTimeout, ModelUnavailable, RateLimited, RecallFailed
 from mnemo.events import RecallExecuted
+from mnemo.index import follower
 from mnemo.prompts.plan import FOUND
 from mnemo.prompts.question import read_block
 from mnemo.prompts.reason import RECALLED
@@ -353,9 +354,10 @@ async def test_nothing_is_silently_poorer(with_model):
     assert result.trace.degraded == ("plan: ModelUnavailable", "embedder: RateLimited")
 
 
-async def test_a_hanging_embedder_is_not_waited_for(with_model):
+async def test_a_hanging_embedder_is_not_waited_for(with_model, monkeypatch):
     """It has the timeout of a model call; then keywords answer."""
     embedder = HashingEmbedder()
+    monkeypatch.setattr(follower, "LOADING_S", 0.05)
     # The model is not asked: on a busy machine it too might be late.
     config = Config(recall={"timeout_s": 0.02, "use_model": False})
     world, _ = await with_model(config=config, embedder=embedder)

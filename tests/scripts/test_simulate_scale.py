@@ -168,7 +168,7 @@ def test_costs_lie_on_lines_between_the_sizes(simulate):
 def test_what_is_printed_is_kept(simulate, tmp_path, capsys):
     """The table of each engine that was measured, and what breaks first."""
     file = tmp_path / "kept.json"
-    dear = [[30.0, 9.0]] * 2
+    dear = [[300.0, 90.0]] * 2  # so that a machine bears few
     measured = {
         name: {"costs": costs(name, recall=dear, cold=dear)} for name in ("sqlite", "postgres")
     }

@@ -1,4 +1,4 @@
-"""What calls on one repository cost beside two others and beside hundreds: the same."""
+"""What calls on one repository cost beside two others and beside a hundred: the same."""
 
 import sys
 from collections import Counter
@@ -17,7 +17,7 @@ from mnemo.store.sqlite import connection as connections
 from mnemo.testing import ManualClock
 
 PACKAGE = str(Path(mnemo.__file__).parent)
-FEW, MANY = 2, 300
+FEW, MANY = 2, 100
 EACH = 10
 """Of so many steps of SQLite's machine one is counted."""
 MORE, BESIDES = 1.1, 20
@@ -84,7 +84,7 @@ async def spent(steps: Counter[str], lines: list[str], others: int) -> Counter[s
 
 
 @pytest.mark.slow
-async def test_calls_cost_as_much_beside_hundreds_of_others(steps, lines):
+async def test_calls_cost_as_much_beside_a_hundred_others(steps, lines):
     """From the first recall to the deletion: no function has SQLite do more."""
     few, many = await spent(steps, lines, FEW), await spent(steps, lines, MANY)
     dearer = {
