@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -30,6 +31,10 @@ pytest.register_assert_rewrite("contracts", "world")
 # A shell starts what is in its background with SIGINT ignored, which all processes inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The tests start many interpreters: compiling every module in each doubles their time.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Commands that are run embed with the one that loads in a tenth of the time.
 os.environ["MNEMO_EMBEDDER"] = "static"

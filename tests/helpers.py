@@ -29,6 +29,11 @@ def examples(number: int) -> int:
     return max(4, number * settings().max_examples // 100)
 
 
+def is_thorough() -> bool:
+    """Whether all examples are tried."""
+    return settings().max_examples >= 100
+
+
 def child_environment() -> dict[str, str]:
     """The environment of a child process that imports what its test imports."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from helpers import is_thorough
 from scripted_server import ScriptedServer
 from typer import Typer
 
@@ -127,14 +128,17 @@ def model_url():
     ],
 )
 def test_an_example_runs_as_it_stands(page, number, tmp_path, monkeypatch, capsys, model_url):
-    """Each in a folder and an environment of its own; and again, over what it has stored."""
+    """
+    Each in a folder and an environment of its own; and again, over what it has stored, where all
+    tests run.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MODEL_URL", model_url)
     monkeypatch.setenv("MNEMO_SESSION__AUTO_COMMIT", "false")
     example = examples(page)[number]
     code = compile(example, f"{page.name}, example {number + 1}", "exec")
     is_kept = "memory.db" in example and (page.stem, number + 1) not in ONCE
-    for _ in range(1 + is_kept):
+    for _ in range(1 + (is_kept and is_thorough())):
         exec(code, {"__name__": "__main__"})
     capsys.readouterr()
 

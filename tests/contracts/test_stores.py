@@ -32,7 +32,8 @@ from mnemo.stores import SqliteStore
 class OverEngines:
     """The store in memory, the one in a file, and the one in a schema of PostgreSQL."""
 
-    @pytest.fixture(params=["memory", "file", ON_POSTGRES])
+    # Most other tests are over a store in memory.
+    @pytest.fixture(params=[pytest.param("memory", marks=pytest.mark.long), "file", ON_POSTGRES])
     def make_store(self, request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
         made: list[SqliteStore] = []
 
