@@ -68,7 +68,8 @@ def _told(name: str, given: Any) -> dict[str, Any]:
         except TimeoutError:
             return {}
         except (FileNotFoundError, ConnectionError):
-            _started()
+            if not _starts():
+                _started()
             return {"text": _glanced(given)}
     for _ in range(3):  # one that ends at this moment is followed by another
         try:
@@ -96,6 +97,18 @@ def _asked(request: dict[str, Any], seconds: float) -> dict[str, Any]:
     return found
 
 
+def _starts() -> bool:
+    """Whether a process is about to answer: it holds the lock until it does."""
+    import fcntl
+
+    with open(f"{address().removesuffix('.sock')}.lock", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def _started() -> int:
     """Start the resident process; a pipe that ends when one answers, or says why none does."""
     import subprocess
@@ -113,7 +126,7 @@ def _started() -> int:
 
 
 def _glanced(given: dict[str, Any]) -> str:
-    """What messages say with the words of a prompt, as long as the process is not there."""
+    """What messages say with the words of a prompt, as long as no process answers."""
     if "prompt" not in given or "://" in store():
         return ""
     from mnemo.store.sqlite.glance import glance

@@ -41,9 +41,10 @@ _PUT_IN = re.compile(  # by hooks and the program: nobody said it
 
 def serve(address: str, store: str) -> int:
     """
-    Listen at *address* until it is idle, unless another process does.
+    Answer at *address* until it is idle, unless another process does or is about to.
 
-    Standard output ends when it answers; before that it has the reason why it cannot.
+    The lock beside it is held from the start to the first answer. Standard output ends when it
+    answers; before that it has the reason why it cannot.
     """
     with Path(address).with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -83,12 +84,12 @@ def _keep_private(store: str) -> None:
 
 
 async def _serve(address: str, store: str, lock: TextIO) -> None:
-    listener = await anyio.create_unix_listener(address, mode=0o600)
-    fcntl.flock(lock, fcntl.LOCK_UN)
     _keep_private(store)
     async with Mnemo(store, config=Config.from_env()) as memory:
         repo = await memory.open_repo(os.environ.get("MNEMO_REPO", "default"))
         await repo.recall("what is known")  # loads what the first prompt would wait for
+        listener = await anyio.create_unix_listener(address, mode=0o600)
+        fcntl.flock(lock, fcntl.LOCK_UN)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever started it goes on
         with anyio.CancelScope() as scope:
             await listener.serve(Hooks(repo, scope).handle)

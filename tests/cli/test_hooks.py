@@ -4,12 +4,14 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -256,6 +258,59 @@ def test_without_the_process_a_prompt_is_answered_by_words_and_starts_it(agent):
     assert "cello in Bern" not in agent.hook("user-prompt-submit", prompt="Where are cellos?")
     assert "cello" in agent.asked("The cello?")
     assert agent.pids != [old]
+
+
+SLOW = """
+import sys
+from mnemo.cli import hook, resident
+
+class Slow(resident.Mnemo):
+    async def __aenter__(self):
+        print("opens", flush=True)
+        await resident.anyio.to_thread.run_sync(sys.stdin.readline)
+        return await super().__aenter__()
+
+resident.Mnemo = Slow
+resident.serve(hook.address(), hook.store())
+"""
+"""The resident process, which opens the memory when it is told to."""
+
+
+def test_while_the_process_starts_prompts_are_answered_by_words(agent):
+    """It listens when it can answer, and no second one is started meanwhile."""
+    agent.say("s1", *TALK)
+    agent.hook("stop")
+    agent.end(signal.SIGKILL)
+    starting = subprocess.Popen(
+        [sys.executable, "-c", SLOW],
+        env=agent.env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert starting.stdin is not None
+    assert starting.stdout is not None
+    assert starting.stdout.readline() == "opens\n"
+    for _ in range(2):
+        assert "cello in Bern" in agent.hook("user-prompt-submit", "s2", prompt="Where are cellos?")
+        assert agent.pids == [starting.pid]
+    starting.stdin.close()
+    assert starting.stdout.read() == ""  # it ends when the process answers
+    starting.stdout.close()
+    with socket.socket(socket.AF_UNIX) as ready:
+        (lock,) = agent.run.glob("*/*.lock")
+        ready.connect(str(lock.with_suffix(".sock")))
+    agent.end()
+    starting.wait()
+
+
+def test_a_memory_that_is_being_made_has_nothing_to_say_yet(agent):
+    """A prompt that comes before its tables are there is no failure."""
+    agent.store.parent.mkdir()
+    agent.store.touch()
+    assert agent.hook("user-prompt-submit", prompt="The cello?") == ""
+    agent.end()
+    with closing(sqlite3.connect(agent.store)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("CREATE TABLE IF NOT EXISTS busy (n)")
+        assert agent.hook("user-prompt-submit", prompt="The cello?") == ""
 
 
 def test_a_late_answer_is_none(agent):

@@ -28,7 +28,7 @@ def glance(
         other_than: The thread that is left out.
 
     Raises:
-        OSError: There is no such file, or it cannot be read.
+        OSError: The file cannot be read.
     """
     asked = _words(query)
     if not asked or not exists(path):
@@ -36,8 +36,12 @@ def glance(
     try:
         with closing(sqlite3.connect(path, timeout=0.05)) as connection:
             connection.execute("PRAGMA query_only = 1")
+            if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+                return []  # whoever makes the store has not made its tables yet
             rows = connection.execute(_SAID, (repo, other_than, NEWEST)).fetchall()
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
+            return []  # whoever opens it has locked it; there is no time to wait
         raise OSError(f"{path}: {error}") from error
     texts = [(text, at[:10], asked & _words(text)) for text, at in rows]
     held = {word: sum(word in shared for *_, shared in texts) for word in asked}
