@@ -84,6 +84,7 @@ _REFUSED: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "Cli
     "recall",
     "query --k --mode --where --session_id --thread_id --actor --since --until"
     " --min_confidence --explain --use_model",
+    first=lambda store, **_: {"in_store": store},
 )
 async def recall(
     opened: mnemo.Repository,
@@ -110,12 +111,13 @@ async def recall(
         explain: Say why each one came.
         use_model: Have the model of --model plan and refine.
     """
+    where = opening.options_to(asked.pop("in_store"), opened.id)
     if asked["use_model"] and not (model_url and model):
         raise mnemo.UsageError("--use-model needs --model-url and --model")
     found = await opened.recall(**asked)
     ids, text = await output.ids_to_view(opened, found.candidates), found.as_text(budget)
     shown = output.explained(found) if asked["explain"] else text
-    told = f"{shown}\n{output.ids_told(found, ids, None if asked['explain'] else text, opened.id)}"
+    told = f"{shown}\n{output.ids_told(found, ids, None if asked['explain'] else text, where)}"
     data = output.recall_data(asked["query"], found, ids) | {"text": text}
     nothing = f"nothing found in repository {opened.id!r}"
     return data, told if found.candidates else "", nothing

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 import mnemo
 from mnemo.cli.options import KEY, names, offered, with_options
-from mnemo.cli.output import Told, answer
+from mnemo.cli.output import Told, answer, without_password
 from mnemo.protocols import ChatModel, Embedder, EmbeddingSpace
 
 
@@ -221,7 +222,7 @@ def on_repo(
 
     def made(command: Command) -> Callable[..., None]:
         def run(*, repo: str, store: str, as_json: bool, **given: Any) -> None:
-            given |= first(repo=repo, **given) or {}
+            given |= first(repo=repo, store=store, **given) or {}
             if "where" in given:
                 given["where"] = conditions(given["where"])
             model = None
@@ -238,6 +239,14 @@ def on_repo(
         return with_options(run, command, *passed, *names(**_ON_REPO))
 
     return made
+
+
+def options_to(store: str, repo: str) -> str:
+    """What a command that is shown needs besides, to be about *repo* of *store*."""
+    usual = os.environ.get("MNEMO_STORE") or file_settings()[0].get("store", _ON_REPO["store"])
+    given = {} if store == usual else {"store": without_password(store)}
+    given |= {} if repo == _ON_REPO["repo"] else {"repo": repo}
+    return "".join(f" --{name} {quote(value)}" for name, value in given.items())
 
 
 async def check_there(memory: mnemo.Mnemo, store: str, repo: str) -> None:

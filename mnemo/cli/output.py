@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from shlex import quote
 from typing import Any
 
 import typer
@@ -125,10 +124,13 @@ def _place_of(one: mnemo.Episodic | mnemo.SourceRef) -> tuple[str | None, str | 
 
 
 def ids_told(
-    result: mnemo.RecallResult, ids: Sequence[str | None], text: str | None, repo: str
+    result: mnemo.RecallResult, ids: Sequence[str | None], text: str | None, where: str
 ) -> str:
-    """A line for each candidate that *text* cites (``None``: for all): its id, what to view."""
-    where = "" if repo == "default" else f" --repo {quote(repo)}"
+    """
+    A line for each candidate that *text* cites (``None``: for all): its id, what to view.
+
+    *where*: see ``opening.options_to``.
+    """
     lines = [
         f"[{number}] {candidate.node.id}" + (f"  mnemo view {id}{where}" if id else "")
         for number, (candidate, id) in enumerate(zip(result.candidates, ids, strict=True), 1)

@@ -158,8 +158,8 @@ def test_the_only_repository_of_a_store_is_used(cli, write):
     assert (refused.code, "there is 'ada'" in refused.err) == (2, True)
 
 
-def test_what_recall_finds_can_be_viewed(filled):
-    """Each candidate has a line with its id and the command that opens its source."""
+def test_what_recall_finds_can_be_viewed(filled, monkeypatch):
+    """Each candidate has a line with its id and the command that opens its source, there."""
     found = filled("recall", "Where does Ada live?")
     ids = re.findall(r"^\[\d+\] \S+  mnemo view (\S+)$", found.out, re.M)
     assert ids
@@ -174,6 +174,14 @@ def test_what_recall_finds_can_be_viewed(filled):
     assert filled("remember", "Bo sails.", "--repo", "b o").code == 0
     (line,) = re.findall(r"mnemo (view .+)$", filled("recall", "boat", "--repo", "b o").out, re.M)
     assert "Bo sails." in filled(*shlex.split(line)).out
+    assert filled("remember", "Cleo rows.", "--store", "other one.db").code == 0
+    shown = filled("recall", "boat", "--store", "other one.db").out
+    (line,) = re.findall(r"mnemo (view .+)$", shown, re.M)
+    assert "Cleo rows." in filled(*shlex.split(line)).out
+    monkeypatch.setenv("MNEMO_STORE", "other one.db")
+    assert "--store" not in filled("recall", "boat").out
+    assert "--store mnemo.db" in filled("recall", "boat", "--store", "mnemo.db").out
+    monkeypatch.delenv("MNEMO_STORE")
     best = filled("recall", "Who plays the cello?", "-k", "1", "--json").data["candidates"][0]
     assert "cello" in filled("view", best["view"]).out
 
