@@ -97,6 +97,10 @@ def serve(
         )
     if backup_folder is not None and not backup_folder.is_dir():
         raise mnemo.UsageError(f"{backup_folder} is no folder: make it first")
+    if token_file is not None and not token_file.exists():
+        raise mnemo.UsageError(
+            f"there is no {token_file}: `mnemo token NAME >> {token_file}` adds a token to it"
+        )
     if workers > 1 and (store == "memory:" or sys.platform == "win32"):
         raise mnemo.UsageError("workers share a store on disk or a database, on POSIX systems")
     models = partial(_models, embedder, model_url, model, api_key_env)
@@ -167,20 +171,23 @@ def _served(
 
     async def run(memory: mnemo.Mnemo) -> None:
         _let_requests_go_first()
-        async with anyio.create_task_group() as group:
-            if place is not None:
-                group.start_soon(_end_with_parent, group.cancel_scope)
-            await run_server(
-                memory,
-                tokens=known,
-                listener=listener,
-                hosts=(*LOOPBACK, *hosts),
-                origins=origins,
-                backup_folder=backup_folder,
-                worker=Worker(*place) if place else None,
-                ready=lambda _: ready(),
-            )
-            group.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as group:
+                if place is not None:
+                    group.start_soon(_end_with_parent, group.cancel_scope)
+                await run_server(
+                    memory,
+                    tokens=known,
+                    listener=listener,
+                    hosts=(*LOOPBACK, *hosts),
+                    origins=origins,
+                    backup_folder=backup_folder,
+                    worker=Worker(*place) if place else None,
+                    ready=lambda _: ready(),
+                )
+                group.cancel_scope.cancel()
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
 
     with written(*logs):
         in_service(store, run, workers=0 if place and place[1] else None, **models())

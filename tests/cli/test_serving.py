@@ -49,6 +49,17 @@ def test_another_address_wants_a_file_of_tokens_and_a_name(cli, write, host):
     assert "--allow-host" in refused.err
 
 
+def test_a_missing_or_wrong_file_of_tokens_is_told_in_a_line(cli, write):
+    """What is missing, and how it is made; which entry is wrong, and why."""
+    refused = cli("serve", "--port", "0", "--token-file", "tokens.toml")
+    assert (refused.code, refused.out) == (2, "")
+    assert "mnemo token NAME >> tokens.toml" in refused.err
+    wrong = write("wrong.toml", '[[tokens]]\nname = "desk"\nsha256 = "short"\n')
+    refused = cli("serve", "--port", "0", "--token-file", str(wrong))
+    assert refused.code == 2
+    assert re.fullmatch(r"mnemo: .*wrong\.toml: tokens\.0\.sha256: .*\n", refused.err)
+
+
 def test_a_wrong_folder_and_a_port_in_use_are_told_before_an_address(cli):
     """Nothing is on standard output that could be opened."""
     refused = cli("serve", "--port", "0", "--store", "nowhere/memory.db")
