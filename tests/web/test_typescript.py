@@ -72,6 +72,20 @@ def compiled(tmp_path_factory) -> Path:
     return folder / "js"
 
 
+def test_the_command_of_the_page_compiles_its_program(compiled, tmp_path):
+    """Strictly, beside the client's folder, with nothing else but the type of the package."""
+    page = PAGE.read_text("utf-8")
+    given = re.search(r"^npx --package typescript tsc (.*) first\.ts$", page, re.MULTILINE)
+    assert given is not None
+    shutil.copytree(compiled.parent / "mnemo", tmp_path / "mnemo")
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "first.ts").write_text(example()[0])
+    command = [*COMPILER, *given[1].split(), "first.ts"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert (tmp_path / "first.js").exists()
+
+
 async def run(program: Path, *arguments: str) -> str:
     """What *program* prints."""
     with anyio.fail_after(LIMIT_S):
