@@ -104,7 +104,9 @@ def serve(
     if workers > 1 and (store == "memory:" or sys.platform == "win32"):
         raise mnemo.UsageError("workers share a store on disk or a database, on POSIX systems")
     models = partial(_models, embedder, model_url, model, api_key_env)
-    models()  # a mistake is told before the address
+    mnemo.Mnemo(store, **models())  # a mistake is told before the address
+    if Path(store).is_dir():
+        raise mnemo.UsageError(f"{store!r} is a directory: name a file in it")
     if "://" not in store and not (folder := Path(store).parent).is_dir():
         raise mnemo.UsageError(f"the folder {str(folder)!r} does not exist: create it first")
     _require_extra()

@@ -60,8 +60,14 @@ def test_a_missing_or_wrong_file_of_tokens_is_told_in_a_line(cli, write):
     assert re.fullmatch(r"mnemo: .*wrong\.toml: tokens\.0\.sha256: .*\n", refused.err)
 
 
-def test_a_wrong_folder_and_a_port_in_use_are_told_before_an_address(cli):
+def test_what_keeps_a_service_from_its_start_is_told_before_an_address(cli, tmp_path):
     """Nothing is on standard output that could be opened."""
+    refused = cli("serve", "--port", "0", "--embedder", "bert")
+    assert (refused.code, refused.out) == (2, "")
+    assert "there is no embedder 'bert'" in refused.err
+    refused = cli("serve", "--port", "0", "--store", str(tmp_path))
+    assert (refused.code, refused.out) == (2, "")
+    assert "is a directory: name a file in it" in refused.err
     refused = cli("serve", "--port", "0", "--store", "nowhere/memory.db")
     assert (refused.code, refused.out) == (2, "")
     assert "'nowhere' does not exist" in refused.err
