@@ -63,8 +63,10 @@ def main() -> int:
 
 def resolve(case: Case, wheels: Path, more: str) -> str:
     """What keeps *case* from being installed; ``""``: nothing."""
-    (wheel,) = wheels.glob(f"*{PLATFORMS[case.platform]}")
-    wanted = f"mnemo-sessions[{case.extra}] @ {wheel.as_uri()}\n{more}"
+    found = [*wheels.glob(f"*{PLATFORMS[case.platform]}")]
+    if len(found) != 1:
+        return f"{len(found)} wheels end in {PLATFORMS[case.platform]}; there must be one"
+    wanted = f"mnemo-sessions[{case.extra}] @ {found[0].as_uri()}\n{more}"
     command = [str(Path(sys.executable).with_name("uv")), "pip", "compile", "--quiet", "--no-build"]
     command += ["--python-version", case.python, "--python-platform", case.platform, "-"]
     # Wheels of ONNX Runtime for Python 3.14 want it; uv supposes 13.

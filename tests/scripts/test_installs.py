@@ -79,19 +79,52 @@ def test_the_wheel_for_musl_wants_no_onnx_runtime(wheels, machine):
     assert "-any" not in told
 
 
-@pytest.mark.slow
-@pytest.mark.long
-def test_what_has_no_wheel_for_a_platform_is_named(wheels, monkeypatch):
-    """ONNX Runtime, planted, on musl; without it the installation is found."""
-    check = script("check_wheels", monkeypatch)
+@pytest.fixture(scope="module")
+def index() -> None:
+    """A package index that can be asked."""
     asked = [str(Path(sys.executable).with_name("uv")), "pip", "compile", "--quiet", "-"]
     if subprocess.run(asked, input="anyio", capture_output=True, text=True, check=False).returncode:
         pytest.skip("no package index can be asked here")
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_what_has_no_wheel_for_a_platform_is_named(wheels, monkeypatch, index):
+    """ONNX Runtime, planted, on musl; without it the installation is found."""
+    check = script("check_wheels", monkeypatch)
     on_musl = check.Case("", "3.12", "x86_64-unknown-linux-musl")
     assert check.resolve(on_musl, wheels, "") == ""
     assert "onnxruntime" in check.resolve(on_musl, wheels, "onnxruntime>=1.19")
     elsewhere = check.Case("", "3.12", "x86_64-manylinux_2_28")
     assert check.resolve(elsewhere, wheels, "onnxruntime>=1.19") == ""
+
+
+def test_a_wheel_of_ours_that_is_missing_is_named(monkeypatch, capsys, tmp_path):
+    """Each installation that would take it fails."""
+    check = script("check_wheels", monkeypatch)
+    monkeypatch.setattr(check, "PYTHONS", ("3.12",))
+    monkeypatch.setattr(check, "EXTRAS", ("",))
+    monkeypatch.setattr(sys, "argv", ["check_wheels", "--wheels", str(tmp_path)])
+    assert check.main() == 1
+    told = capsys.readouterr().out
+    assert "aarch64-unknown-linux-musl: 0 wheels end in -musllinux_1_2_aarch64.whl" in told
+    assert told.endswith("0 of 7 installations want no compiler\n")
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_lower_bound_that_is_not_true_fails(bounds, monkeypatch, tmp_path, capsys, index):
+    """Planted: versions of AnyIO without an argument that is passed."""
+    if not (python := bounds.interpreter("3.11")):
+        pytest.skip("no interpreter is old enough for the lowest versions")
+    for name in ("LICENSE", "README.md", "mnemo", "scripts"):
+        (tmp_path / name).symlink_to(bounds.ROOT / name)
+    project = (bounds.ROOT / "pyproject.toml").read_text("utf-8")
+    assert "anyio>=4.10" in project
+    (tmp_path / "pyproject.toml").write_text(project.replace("anyio>=4.10", "anyio>=4.0"), "utf-8")
+    monkeypatch.setattr(bounds, "ROOT", tmp_path)
+    assert not bounds.passes(bounds.Case("3.11", (), lowest=True), python)
+    assert "abandon_on_cancel" in capsys.readouterr().out
 
 
 def test_an_interpreter_that_is_not_there_is_skipped_and_told(bounds, monkeypatch, capsys):
