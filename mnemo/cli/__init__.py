@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def _ended_by_interrupt() -> Iterator[None]:
+    """Let Ctrl-C end the process at once: what imports modules loses some KeyboardInterrupts."""
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is not signal.default_int_handler:  # such as: ignored
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 def main() -> int:
@@ -10,9 +28,13 @@ def main() -> int:
     if sys.argv[1:2] == ["hook"]:  # it must be quick: neither typer nor the library
         from mnemo.cli.hook import run as run_hook
 
-        return run_hook(sys.argv[2:])
+        try:
+            return run_hook(sys.argv[2:])
+        except KeyboardInterrupt:
+            return 130
     try:
-        from mnemo.cli.app import run
+        with _ended_by_interrupt():
+            from mnemo.cli.app import run
     except ImportError as error:
         if (error.name or "").split(".")[0] not in ("rich", "typer"):
             raise
@@ -20,18 +42,15 @@ def main() -> int:
 
         sys.stderr.write(f"mnemo: {needed('the command line', 'cli')}\n")
         return 2
-    except KeyboardInterrupt:  # while it was imported
-        return 130
     return run()
 
 
 def mcp() -> int:
     """Run ``mnemo-mcp``, which needs neither rich nor typer; exit codes as of ``main``."""
     try:
-        from mnemo.mcp import main
+        with _ended_by_interrupt():
+            from mnemo.mcp import main
     except ImportError as error:
         sys.stderr.write(f"mnemo-mcp: {error}\n")
         return 2
-    except KeyboardInterrupt:
-        return 130
     return main()
