@@ -68,8 +68,7 @@ def _told(name: str, given: Any) -> dict[str, Any]:
         except TimeoutError:
             return {}
         except (FileNotFoundError, ConnectionError):
-            if not _starts():
-                _started()
+            _started(waits=False)
             return {"text": _glanced(given)}
     for _ in range(3):  # one that ends at this moment is followed by another
         try:
@@ -77,7 +76,7 @@ def _told(name: str, given: Any) -> dict[str, Any]:
         except (FileNotFoundError, ConnectionError):
             import select
 
-            told = _started()
+            told = _started(waits=True)
             if select.select([told], [], [], STORE_S)[0] and (reason := os.read(told, 4096)):
                 raise OSError(reason.decode(errors="replace")) from None
     raise OSError("the process that stores ended; the next hook stores this, too")
@@ -97,30 +96,30 @@ def _asked(request: dict[str, Any], seconds: float) -> dict[str, Any]:
     return found
 
 
-def _starts() -> bool:
-    """Whether a process is about to answer: it holds the lock until it does."""
+def _started(*, waits: bool) -> int:
+    """
+    Start the resident process; a pipe that ends when one answers, or says why none does.
+
+    It is given the lock that is held until it answers; -1: another one is about to, and nobody
+    *waits*.
+    """
     import fcntl
+    import subprocess
 
     with open(f"{address().removesuffix('.sock')}.lock", "a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return True
-    return False
-
-
-def _started() -> int:
-    """Start the resident process; a pipe that ends when one answers, or says why none does."""
-    import subprocess
-
-    reads, writes = os.pipe()
-    subprocess.Popen(
-        [sys.executable, "-m", "mnemo", "hook", "serve"],
-        stdin=subprocess.DEVNULL,
-        stdout=writes,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+            if not waits:
+                return -1
+        reads, writes = os.pipe()
+        subprocess.Popen(
+            [sys.executable, "-m", "mnemo", "hook", "serve"],
+            stdin=lock,
+            stdout=writes,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
     os.close(writes)
     return reads
 

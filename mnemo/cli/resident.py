@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import anyio
 from anyio.abc import ByteStream
@@ -41,24 +41,23 @@ _PUT_IN = re.compile(  # by hooks and the program: nobody said it
 
 def serve(address: str, store: str) -> int:
     """
-    Answer at *address* until it is idle, unless another process does or is about to.
+    Answer at *address* until it is idle, unless another process does.
 
-    The lock beside it is held from the start to the first answer. Standard output ends when it
-    answers; before that it has the reason why it cannot.
+    Standard input is the file of the lock that is held from the start of a process to its first
+    answer: whoever started this one may have it already. Standard output ends when it answers;
+    before that it has the reason why it cannot.
     """
-    with Path(address).with_suffix(".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        fcntl.flock(0, fcntl.LOCK_EX)
         with socket.socket(socket.AF_UNIX) as other, suppress(OSError):
             other.connect(address)
             return 0
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
-        try:
-            anyio.run(_serve, address, store, lock)
-        except (MnemoError, OSError, ImportError, ValueError) as error:
-            sys.stdout.write(str(error))
-            return 2
+        os.ftruncate(0, 0)
+        os.write(0, f"{os.getpid()}\n".encode())
+        anyio.run(_serve, address, store)
+    except (MnemoError, OSError, ImportError, ValueError) as error:
+        sys.stdout.write(str(error))
+        return 2
     return 0
 
 
@@ -83,13 +82,13 @@ def _keep_private(store: str) -> None:
                 os.chmod(store + end, 0o600)
 
 
-async def _serve(address: str, store: str, lock: TextIO) -> None:
+async def _serve(address: str, store: str) -> None:
     _keep_private(store)
     async with Mnemo(store, config=Config.from_env()) as memory:
         repo = await memory.open_repo(os.environ.get("MNEMO_REPO", "default"))
         await repo.recall("what is known")  # loads what the first prompt would wait for
         listener = await anyio.create_unix_listener(address, mode=0o600)
-        fcntl.flock(lock, fcntl.LOCK_UN)
+        fcntl.flock(0, fcntl.LOCK_UN)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever started it goes on
         with anyio.CancelScope() as scope:
             await listener.serve(Hooks(repo, scope).handle)

@@ -261,13 +261,13 @@ def test_without_the_process_a_prompt_is_answered_by_words_and_starts_it(agent):
 
 
 SLOW = """
-import sys
+import os, sys
 from mnemo.cli import hook, resident
 
 class Slow(resident.Mnemo):
     async def __aenter__(self):
         print("opens", flush=True)
-        await resident.anyio.to_thread.run_sync(sys.stdin.readline)
+        await resident.anyio.to_thread.run_sync(os.read, int(sys.argv[1]), 1)
         return await super().__aenter__()
 
 resident.Mnemo = Slow
@@ -281,24 +281,40 @@ def test_while_the_process_starts_prompts_are_answered_by_words(agent):
     agent.say("s1", *TALK)
     agent.hook("stop")
     agent.end(signal.SIGKILL)
-    starting = subprocess.Popen(
-        [sys.executable, "-c", SLOW],
-        env=agent.env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
-    assert starting.stdin is not None
+    (lock,) = agent.run.glob("*/*.lock")
+    wait, go = os.pipe()
+    with lock.open("a") as given:
+        starting = subprocess.Popen(
+            [sys.executable, "-c", SLOW, str(wait)],
+            env=agent.env, text=True, stdin=given, stdout=subprocess.PIPE, pass_fds=[wait],
+        )  # fmt: skip
     assert starting.stdout is not None
     assert starting.stdout.readline() == "opens\n"
     for _ in range(2):
         assert "cello in Bern" in agent.hook("user-prompt-submit", "s2", prompt="Where are cellos?")
         assert agent.pids == [starting.pid]
-    starting.stdin.close()
+    os.close(go)
     assert starting.stdout.read() == ""  # it ends when the process answers
     starting.stdout.close()
+    os.close(wait)
     with socket.socket(socket.AF_UNIX) as ready:
-        (lock,) = agent.run.glob("*/*.lock")
         ready.connect(str(lock.with_suffix(".sock")))
     agent.end()
     starting.wait()
+
+
+def test_one_process_is_started_however_many_prompts_come(agent):
+    """Its lock is held as soon as a prompt has started it, until it answers."""
+    import fcntl  # there is none where these tests are skipped
+
+    agent.hook("user-prompt-submit", prompt="The cello?")
+    (lock,) = agent.run.glob("*/*.lock")
+    with lock.open() as other, socket.socket(socket.AF_UNIX) as ready:
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        ready.connect(str(lock.with_suffix(".sock")))
 
 
 def test_a_memory_that_is_being_made_has_nothing_to_say_yet(agent):
