@@ -1,6 +1,7 @@
 """What was remembered a moment ago is found at once, whatever the embedder is doing meanwhile."""
 
 from collections.abc import AsyncIterator, Sequence
+from itertools import product
 from typing import Literal
 
 import anyio
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from mnemo import Config, Message, Mnemo, Repository
 from mnemo.errors import ModelTimeout
-from mnemo.index import embedding
+from mnemo.index import embedding, follower
 from mnemo.models.named import named_embedder
 from mnemo.protocols import Embedder
 
@@ -94,7 +95,8 @@ async def test_without_a_vector_a_new_text_is_found_by_its_own_word(repo, embedd
 
 async def test_a_new_text_is_found_in_other_words(repo, monkeypatch):
     """A recall gives the newest texts their vectors before it answers, on a busy machine too."""
-    monkeypatch.setattr(embedding, "HUNG_S", 30.0)
+    for room, name in product((embedding, follower), ("HUNG_S", "LOADING_S")):
+        monkeypatch.setattr(room, name, 600.0)
     told = {
         "What is the name of my niece?": "My sister had a baby girl, we call her Juno.",
         "Where does he work?": "Tom got a job at the hospital in Leeds.",

@@ -96,8 +96,9 @@ async def events_of(client, path, last=None):
 
 
 @pytest.mark.parametrize("path", UPKEEP)
-async def test_a_quick_call_is_answered_at_once(client, path):
+async def test_a_quick_call_is_answered_at_once(client, path, monkeypatch):
     """With what the library returns; no record is written."""
+    monkeypatch.setattr(jobs, "PATIENCE_S", LIMIT_S)
     await client.post("/v1/memories", json={"text": "Ada plays the cello."})
     answer = await client.post(f"/v1/{path}")
     assert answer.status_code == 200
@@ -300,7 +301,9 @@ async def test_processes_share_jobs_and_survive_each_other(store, serve, tmp_pat
             models.fail(Delay(), purpose="embed", times=math.inf, after=1)
             async with first.client() as here:
                 path = await moved(here)
-                found = (await other.get(path)).json()
+                with anyio.fail_after(LIMIT_S):
+                    while not (found := (await other.get(path)).json())["done"]:  # noqa: ASYNC110
+                        await anyio.sleep(0.05)
                 assert (found["state"], found["done"], found["total"]) == ("running", 64, 100)
                 assert (await other.post(f"{path}/cancel")).is_success
                 assert (await ended(other, path))["state"] == "cancelled"

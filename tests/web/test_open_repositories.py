@@ -1,9 +1,9 @@
 """Repositories over HTTP: more of them than may be open at once, and who is refused."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import httpx
@@ -12,7 +12,7 @@ from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemo import Mnemo, Repository
+from mnemo import Mnemo, ModelUnavailable, Repository
 from mnemo.runtime.traffic import traffic
 from mnemo.testing import HashingEmbedder
 from mnemo.web import Token, token_of, web_app
@@ -87,10 +87,21 @@ class Service:
             group.cancel_scope.cancel()
 
 
+class Refusing(HashingEmbedder):
+    """Embeds all but what "owes", so that this is owed however long a test takes."""
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> Any:
+        if any("owes" in text for text in texts):
+            raise ModelUnavailable("no")
+        return await super().embed(texts, kind=kind)
+
+
 @asynccontextmanager
 async def service(**bounds: Any) -> AsyncIterator[Service]:
     """An application over an empty store."""
-    async with Mnemo("memory:", embedder=HashingEmbedder(64)) as memory:
+    async with Mnemo("memory:", embedder=Refusing(64)) as memory:
         yield Service(memory, **bounds)
 
 
@@ -124,7 +135,7 @@ async def test_what_is_in_use_is_not_closed():
     async with service(most=4) as opened:
         await opened.fill("streamed", "sat", "idle")
         assert (await opened.post("/v1/sessions?repo=sat", {"goal": "g"})).status_code == 200
-        await opened.post("/v1/remember?repo=owes", {"content": "Bo swims."})
+        await opened.post("/v1/remember?repo=owes", {"content": "Bo owes Ada a book."})
         async with opened.streaming("/v1/events?repo=streamed"):
             for repo in REPOS:
                 await opened.fill(repo)
@@ -153,7 +164,7 @@ async def test_what_was_just_written_keeps_its_repository():
         others.start_soon(_write_all_the_time)
         session = (await opened.post("/v1/sessions?repo=owes", {"goal": "g"})).json()["id"]
         at = f"?repo=owes&session={session}"
-        await opened.post(f"/v1/session/steps{at}", {"observation": "Bo swims."})
+        await opened.post(f"/v1/session/steps{at}", {"observation": "Bo owes a book."})
         assert (await opened.delete(f"/v1/session{at}")).status_code == 204
         assert await opened.recall("other") == 503
         others.cancel_scope.cancel()
