@@ -154,8 +154,12 @@ def _files_with(word: bytes, folder: Path) -> list[Path]:
     ("erase", "word"),
     [
         (lambda memory, repo: repo.forget(thread_id="secret"), "quagga"),
-        (lambda memory, repo: repo.forget(session_id="okapis"), "okapi"),
-        (lambda memory, repo: expired(memory, repo, 6), "quagga"),
+        pytest.param(
+            lambda memory, repo: repo.forget(session_id="okapis"), "okapi", marks=pytest.mark.long
+        ),
+        pytest.param(
+            lambda memory, repo: expired(memory, repo, 6), "quagga", marks=pytest.mark.long
+        ),
     ],
     ids=["thread", "session", "expiry"],
 )

@@ -450,7 +450,7 @@ def places_in(segment: bytes) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("many")
-@pytest.mark.parametrize("removable", [True, False])
+@pytest.mark.parametrize("removable", [True, pytest.param(False, marks=pytest.mark.long)])
 async def test_a_damaged_file_is_made_anew_wherever_it_is_read(tmp_path, removable, monkeypatch):
     """Recall answers as before, and does not fail; whatever a question reads of it first."""
     monkeypatch.setattr(segments, "_BLOCK", 64)

@@ -59,7 +59,7 @@ ACTS = ("remember", "remember", "remember", "recall", "recall", "apply", "put", 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 3))])
 async def test_answers_do_not_depend_on_what_is_held(seed):
     """Whatever was said, forgotten and asked in which repository before."""
     random, embedder = np.random.default_rng(seed), HashingEmbedder(32)
