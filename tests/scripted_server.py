@@ -56,7 +56,7 @@ from mnemo.testing import HashingEmbedder, Script, ScriptedChatModel
 
 __all__ = ["Recorded", "ScriptedServer"]
 
-PATIENCE_S = 10.0
+PATIENCE_S = 120.0
 """Seconds within which the thread must have begun, or ended."""
 
 

@@ -46,7 +46,7 @@ def circular() -> dict[str, Any]:
 
 
 def asker(model: Any) -> Asker:
-    return Asker(model, meter=UsageMeter(), timeout_s=5)
+    return Asker(model, meter=UsageMeter(), timeout_s=120)
 
 
 class Foreign:

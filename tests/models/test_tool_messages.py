@@ -162,7 +162,7 @@ async def test_a_loop_of_tools_runs_over_http(server, protocol):
         return Answered(f"seen {dict(use.arguments or {})}", terminal=use.name == "done")
 
     async with protocol(server) as model:
-        caller = Caller(model, meter=UsageMeter(), timeout_s=5)
+        caller = Caller(model, meter=UsageMeter(), timeout_s=120)
         why = await run_loop(
             caller.call,
             purpose="summarize",

@@ -18,7 +18,7 @@ QUESTION = merge_intent_question("sail", "row", None)
 
 
 def asker(model: ChatModel, meter: UsageMeter | None = None) -> Asker:
-    return Asker(model, meter=meter or UsageMeter(), timeout_s=5)
+    return Asker(model, meter=meter or UsageMeter(), timeout_s=120)
 
 
 async def test_a_good_reply_takes_one_call():

@@ -37,7 +37,7 @@ async def looped(
 ) -> tuple[Why, ScriptedChatModel]:
     """A loop against a scripted model."""
     model = ScriptedChatModel({"update_notes": script})
-    caller = Caller(model, meter=meter or UsageMeter(), timeout_s=5)
+    caller = Caller(model, meter=meter or UsageMeter(), timeout_s=120)
     given: dict[str, Any] = {
         "purpose": "update_notes",
         "messages": ASKED,

@@ -38,7 +38,7 @@ async def expanded(search: SteppingSearch, *, budget: int = 1, model: bool = Tru
     scripted = ScriptedChatModel({"refine": {"tags": ["bees"]}})
     request = RecallRequest.checked("?", max_hops=len(search.hops))
     run = RecallRun(request, datetime(2024, 3, 1, tzinfo=UTC), plans=model)
-    run.advised_by(scripted, UsageMeter(), timeout_s=5)
+    run.advised_by(scripted, UsageMeter(), timeout_s=120)
     await expand(search, run, RecallConfig(refinement_budget=budget))  # type: ignore[arg-type]
     return run.trace.refinements
 
