@@ -32,7 +32,7 @@ STREAMS = ("/v1/events", "/mcp")
 MOST_READ = 100
 """Repositories whose levels are read anew for one answer, at most (S)."""
 LEVELS = {
-    "workers": "Processes of the service that answer within two seconds.",
+    "workers": "Processes of the service that answer within five seconds.",
     "open_repositories": "Repositories that are open.",
     "nodes": "Stored nodes.",
     "messages": "Stored messages.",

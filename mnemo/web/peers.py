@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import anyio
 import httpx
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from mnemo import Unreachable
 from mnemo.web.logs import REQUEST
-from mnemo.web.problems import problem, refused
+from mnemo.web.problems import refused
 
 INSIDE = "mnemo.inside"
 """Key of a request's scope: another worker has passed it on."""
-CONNECT_S = 2.0
-"""Seconds that another worker may take to accept a connection (S)."""
+HANGS_S = 5.0
+"""Seconds within which a worker says that it is there; else it hangs (S)."""
 _NOT_PASSED_ON = ("connection", "content-length", "transfer-encoding", "accept-encoding")
 
 
@@ -56,34 +59,31 @@ class Peers:
         """Whether the request came from another worker."""
         return self._worker is not None and scope.get("server") == (str(self._worker.socket), None)
 
-    async def asked(
-        self, request: Request, *, within_s: float | None = None
-    ) -> AsyncIterator[httpx.Response]:
+    async def asked(self, request: Request) -> AsyncIterator[httpx.Response | None]:
         """
         The answers of the others to *request*, one after the other; of none to what one of them
-        has passed on. One that is not there is left out, or does not answer *within_s*.
+        has passed on. One that has ended is left out; one that hangs is not asked, and ``None``.
 
-        *Raises* ``httpx.TransportError``: one has died over it. *Cancellation*: as of the request.
+        *Raises* ``Unreachable``: one has died over it, or hangs by now. *Cancellation*: as of the
+        request.
         """
         if self._worker is None or request.scope.get(INSIDE):
             return
         content, known = await request.body(), REQUEST.get()
         headers = [pair for pair in request.headers.items() if pair[0] not in _NOT_PASSED_ON]
         headers += [("x-request-id", known.id)] if known else []
+        url = str(request.url.replace(scheme="http", netloc="localhost"))
         for path in sorted(self._worker.folder.glob("*.sock")):
             if path != self._worker.socket:
-                url = request.url.replace(scheme="http", netloc="localhost")
-                asked = self._client(path).build_request(
-                    request.method,
-                    str(url),
-                    headers=headers,
-                    content=content,
-                    timeout=httpx.Timeout(within_s, connect=CONNECT_S),
-                )
+                client = self._client(path)
                 try:
-                    yield await self._client(path).send(asked)
-                except (httpx.ConnectError, httpx.ReadTimeout):
+                    is_there = await _is_there(client)
+                except httpx.ConnectError:
                     continue
+                asked = client.build_request(
+                    request.method, url, headers=headers, content=content, timeout=None
+                )
+                yield await _sent(client, asked) if is_there else None
 
     def _client(self, path: Path) -> httpx.AsyncClient:
         if path not in self._clients:
@@ -97,6 +97,39 @@ class Peers:
             await client.aclose()
 
 
+async def _is_there(client: httpx.AsyncClient) -> bool:
+    """Whether the worker answers. *Raises* ``httpx.ConnectError``: it has ended."""
+    try:
+        await client.get("http://localhost/healthz", timeout=HANGS_S)
+    except httpx.ConnectError:
+        raise
+    except httpx.TransportError:
+        return False
+    return True
+
+
+async def _sent(client: httpx.AsyncClient, asked: httpx.Request) -> httpx.Response:
+    """The answer, however long it takes, while the worker is there."""
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            with suppress(httpx.ConnectError):
+                is_there = True
+                while is_there:
+                    await anyio.sleep(HANGS_S)
+                    is_there = await _is_there(client)
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        try:
+            return await client.send(asked)
+        except httpx.TransportError:
+            pass
+        finally:
+            group.cancel_scope.cancel()
+    raise Unreachable("the worker that was asked has ended or hangs; what it did is not known")
+
+
 def passed_on(answer: httpx.Response) -> Response:
     """The *answer* of another worker as one of this."""
     kept = {name: answer.headers[name] for name in ("retry-after",) if name in answer.headers}
@@ -108,9 +141,10 @@ async def held_elsewhere(request: Request, error: Exception) -> Response:
     if getattr(error, "reason", None) == "owned_elsewhere":
         try:
             async for answer in request.app.state.peers.asked(request):
-                if answer.status_code != 409 or answer.json().get("reason") != "owned_elsewhere":
+                if answer and (
+                    answer.status_code != 409 or answer.json().get("reason") != "owned_elsewhere"
+                ):
                     return passed_on(answer)
-        except httpx.TransportError:
-            died = "the worker that has the session open has ended; what it has done is not known"
-            return problem(503, "unreachable", died, error="Unreachable")
+        except Unreachable as gone:
+            return await refused(request, gone)
     return await refused(request, error)

@@ -35,6 +35,7 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
     (mnemo.StoreLocked, 503),
     (mnemo.StoreReadOnly, 503),
     (mnemo.StoreUnavailable, 503),
+    (mnemo.Unreachable, 503),
     (mnemo.CommitFailed, 503),
     (TimeoutError, 504),
     (mnemo.MnemoError, 500),

@@ -193,6 +193,55 @@ async def test_what_a_killed_worker_had_open_or_was_to_extract_goes_on(tmp_path)
                 await all_answer(client)
 
 
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """The process hangs inside: it is there, and does nothing."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("held_by", [0, 1])
+async def test_a_worker_that_hangs_holds_up_nobody_else(held_by, tmp_path):
+    """The other one takes and finds what it is given, and says what it cannot know or do."""
+    with begun(tmp_path, "--port", "0", "--log-level", "error") as process:
+        assert process.stdout is not None
+        address = process.stdout.readline()
+        async with client_of(address) as client:
+            await all_answer(client)
+        pids, where = workers_of(process.pid), {"session": "a"}
+        with stopped(pids[1 - held_by]):
+            async with client_of(address) as client:  # the one that does not hang accepts it
+                goal = {"goal": "tidy", "session_id": "a"}
+                assert (await client.post("/v1/sessions", json=goal)).is_success
+        with stopped(pids[held_by]):
+            async with client_of(address) as client:
+                said = {"content": "Ada Byron plays the cello in Lund.", "key": "m1"}
+                assert (await client.post("/v1/remember", json=said)).is_success
+                found = await client.post("/v1/recall", json={"query": "Who plays the cello?"})
+                assert "cello" in found.json()["text"]
+                begun_here = {"goal": "tidy", "session_id": "b"}
+                assert (await client.post("/v1/sessions", json=begun_here)).is_success
+                step, b = {"observation": "A lantern.", "action": "wait"}, {"session": "b"}
+                added = await client.post("/v1/session/steps", params=b, json=step)
+                assert added.is_success, added.text
+                assert "\nmnemo_workers 1\n" in (await client.get("/metrics")).text
+                told = (await client.get("/v1/session", params=where)).json()
+                assert (told["goal"], told["is_partial"]) == ("tidy", True)
+                ended = await client.delete("/v1/session", params=where)
+                assert (ended.status_code, ended.json()["error"]) == (503, "Unreachable")
+                refused = await client.post("/v1/session/steps", params=where, json=step)
+                # After the lease of 30 s it is taken over.
+                assert refused.is_success or refused.json()["reason"] == "owned_elsewhere"
+        async with client_of(address) as client:
+            await all_answer(client)
+            told = (await client.get("/v1/session", params=where)).json()
+            assert (told["is_partial"], bool(told["statistics"])) == (False, True)
+            assert (await client.delete("/v1/session", params=where)).status_code == 204
+
+
 # ── Under load, with one of them killed ──────────────────────────────────────────────
 
 

@@ -2,8 +2,9 @@
 
 import re
 import socket
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -13,8 +14,7 @@ from inspector_kit import LIMIT_S
 
 from mnemo import Mnemo
 from mnemo.testing import HashingEmbedder
-from mnemo.web import Token, Worker, serve, token_of
-from mnemo.web.routes import operations
+from mnemo.web import Token, Worker, peers, serve, token_of
 
 pytestmark = pytest.mark.slow
 ALL = [token_of("s", "all")]
@@ -99,15 +99,42 @@ async def test_a_worker_that_has_a_session_and_cannot_be_asked_is_told_of(tmp_pa
         assert (await level(second, "mnemo_workers")) == 1
 
 
+@contextmanager
+def hanging(folder: Path, number: int) -> Iterator[None]:
+    """A worker that is there, and takes what it is asked, but answers nothing."""
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(Worker(folder, number).socket))
+        one.listen()
+        yield
+
+
 async def test_a_worker_that_hangs_is_not_counted_and_holds_up_no_metrics(tmp_path, monkeypatch):
-    """It is there, and takes what it is asked, but answers nothing."""
-    monkeypatch.setattr(operations, "LOOK_S", 0.05)
+    """The levels are those of the others, and their number says so."""
+    monkeypatch.setattr(peers, "HANGS_S", 0.05)
     async with worker(tmp_path, 0) as client:
-        with socket.socket(socket.AF_UNIX) as hanging:
-            hanging.bind(str(Worker(tmp_path, 1).socket))
-            hanging.listen()
-            with anyio.fail_after(LIMIT_S):
-                assert (await level(client, "mnemo_workers")) == 1
+        with hanging(tmp_path, 1), anyio.fail_after(LIMIT_S):
+            assert (await level(client, "mnemo_workers")) == 1
+
+
+async def test_a_session_that_a_hanging_worker_may_have_is_told_as_stored(tmp_path, monkeypatch):
+    """A look says that it is partial, an end that nothing was done; what is open here is whole."""
+    monkeypatch.setattr(peers, "HANGS_S", 0.05)
+    async with worker(tmp_path, 0) as client:
+        begin = partial(client.post, "/v1/sessions?repo=r")
+        for id in ("a", "b"):
+            assert (await begin(json={"goal": "tidy", "session_id": id})).is_success
+        a, b = ({"repo": "r", "session": id} for id in ("a", "b"))
+        assert (await client.delete("/v1/session", params=a)).is_success
+        with hanging(tmp_path, 1), anyio.fail_after(LIMIT_S):
+            told = (await client.get("/v1/session", params=a)).json()
+            assert (told["goal"], told["statistics"], told["is_partial"]) == ("tidy", None, True)
+            assert not (await client.get("/v1/session", params=b)).json()["is_partial"]
+            refused = await client.delete("/v1/session", params=a)
+            assert (refused.status_code, refused.json()["error"]) == (503, "Unreachable")
+            assert (await client.delete("/v1/session", params=b)).status_code == 204
+        Worker(tmp_path, 1).socket.unlink()
+        assert not (await client.get("/v1/session", params=a)).json()["is_partial"]
+        assert (await client.delete("/v1/session", params=a)).status_code == 204
 
 
 async def test_the_metrics_of_each_worker_are_those_of_all(tmp_path):
@@ -161,24 +188,36 @@ async def test_the_first_worker_extracts_what_the_others_take(tmp_path):
         assert await level(first, "mnemo_jobs_waiting") == 0
 
 
-async def test_a_worker_that_dies_over_a_request_leaves_its_outcome_open(tmp_path):
+@pytest.mark.parametrize("how", ["dies", "hangs"])
+async def test_a_worker_that_ends_over_a_request_leaves_its_outcome_open(
+    how, tmp_path, monkeypatch
+):
     """The client learns what it would of a connection that fails: it is not known."""
     async with two(tmp_path) as (first, second):
         body, where = {"goal": "tidy", "session_id": "a"}, {"repo": "r", "session": "a"}
         assert (await first.post("/v1/sessions?repo=r", json=body)).is_success
         path = Worker(tmp_path, 0).socket
         path.unlink()
+        has_begun = anyio.Event()
 
-        async def die(stream: anyio.abc.SocketStream) -> None:
-            await stream.receive()
-            await stream.aclose()
+        async def answer(stream: anyio.abc.SocketStream) -> None:
+            async with stream:
+                while not has_begun.is_set():
+                    if b"POST" in await stream.receive():
+                        has_begun.set()
+                        break
+                    await stream.send(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok\n")
+                if how == "hangs":
+                    await anyio.sleep_forever()
 
         async with (
-            await anyio.create_unix_listener(path) as dying,
+            await anyio.create_unix_listener(path) as ending,
             anyio.create_task_group() as group,
         ):
-            group.start_soon(dying.serve, die)
+            group.start_soon(ending.serve, answer)
+            monkeypatch.setattr(peers, "HANGS_S", 0.5)
             step = {"observation": "A lantern.", "action": "wait"}
-            answer = await second.post("/v1/session/steps", params=where, json=step)
+            with anyio.fail_after(LIMIT_S):
+                told = await second.post("/v1/session/steps", params=where, json=step)
             group.cancel_scope.cancel()
-        assert (answer.status_code, answer.json()["error"]) == (503, "Unreachable")
+        assert (told.status_code, told.json()["error"]) == (503, "Unreachable")

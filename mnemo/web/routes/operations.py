@@ -7,12 +7,11 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Query, Request
-from httpx import TransportError
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from mnemo import RepositoryRecord, __version__
+from mnemo import RepositoryRecord, Unreachable, __version__
 from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.web.access import ANY, LONGEST_ID, Memory_, Rights, Token_, opened
 from mnemo.web.live import Live
@@ -22,8 +21,6 @@ from mnemo.web.problems import routes
 
 router = routes(tags=["operations"])
 
-LOOK_S = 2.0
-"""Seconds within which a worker tells its levels, or does not count as one that answers (S)."""
 PING_S = 15
 """Seconds between two comments in a stream in which nothing happens (S)."""
 
@@ -119,9 +116,9 @@ async def metrics(
     if INSIDE in request.scope:
         return JSONResponse(levels)
     told = [levels]
-    with suppress(TransportError):  # a worker that has ended has nothing open
-        others = request.app.state.peers.asked(request, within_s=LOOK_S)
-        told += [one.json() async for one in others]
+    with suppress(Unreachable):  # a worker that has ended has nothing open
+        others = request.app.state.peers.asked(request)
+        told += [one.json() async for one in others if one]
     levels = together(told)
     if repo is None:
         used = request.app.state.tokens.last_used(token)

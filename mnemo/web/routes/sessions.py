@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, TypeAlias
@@ -29,6 +30,7 @@ class Status(BaseModel):
         error: Why extraction failed last, if it did.
         context: Goal and last steps, for a prompt; ``null``: it is idle, or not open here.
         statistics: Levels and costs; ``null``: it is not open in this process.
+        is_partial: A worker that may have it open does not answer; the rest is what is stored.
     """
 
     id: str
@@ -43,6 +45,7 @@ class Status(BaseModel):
     error: str | None
     context: mnemo.SessionContext | None
     statistics: mnemo.SessionStatistics | None
+    is_partial: bool = False
 
 
 class Episodes(BaseModel):
@@ -94,11 +97,15 @@ async def status_of(memory: mnemo.Mnemo, repo: mnemo.Repository, session_id: str
 @router.get("/session", response_model=Status, name="inspection.session")
 async def status(memory: Memory_, repo: Readable, session: SessionId, request: Request) -> Any:
     """Say where a session stands."""
+    others: list[Any] = []
     if _open_here(memory, repo, session) is None:
-        async for answer in request.app.state.peers.asked(request):
-            if answer.is_success and answer.json()["statistics"]:
-                return passed_on(answer)
-    return await status_of(memory, repo, session)
+        with suppress(mnemo.Unreachable):
+            async for answer in request.app.state.peers.asked(request):
+                if answer and answer.is_success and answer.json()["statistics"]:
+                    return passed_on(answer)
+                others.append(answer)
+    found = await status_of(memory, repo, session)
+    return found.model_copy(update={"is_partial": None in others})
 
 
 @router.get("/session/steps", response_model=Episodes, name="session.steps")
@@ -137,5 +144,5 @@ async def end(memory: Memory_, repo: Writable, session: SessionId, request: Requ
     if (opened := _open_here(memory, repo, session)) is not None:
         await opened.aclose()
         return
-    async for _ in request.app.state.peers.asked(request):
-        pass  # it is open in one of them at most
+    if None in [answer async for answer in request.app.state.peers.asked(request)]:
+        raise mnemo.Unreachable("a worker hangs that may have it open: nothing was done there")

@@ -102,6 +102,7 @@ function Details({ id, isAsked, count }) {
     <${To} view="sessions" class="back" params=${{ list: 1 }} data-close=${isAsked || undefined}>‹ All ${plural(count, "session")}<//>
     <${Loaded} state=${state}>
       ${({ session, episode }) => html`
+        ${session.is_partial && html`<p class="card body"><${State} kind="waiting" word="as stored" /> A worker that may have this session open does not answer.</p>`}
         <${Verdict} ...${{ session, episode }} onDone=${() => setTurn(turn + 1)} />
         <div class="card">
           <header><h2 id="details" tabindex="-1" ref=${heading}><${Text} text=${session.goal === REMEMBERED ? `Remembered from ${session.thread_id}` : session.goal || session.id} cut=${200} /></h2>
