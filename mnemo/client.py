@@ -11,21 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 import anyio
 
 import mnemo
-from mnemo import exchange
+from mnemo import exchange, remote
 from mnemo.exchange import RemoteEvent, adapter, given, messages_as_json
 from mnemo.operations import OPERATIONS, Operation
-from mnemo.remote import (
-    ConversationCalls,
-    GoalsCalls,
-    InspectionCalls,
-    ItemsCalls,
-    NotesCalls,
-    PinsCalls,
-    RepositoryCalls,
-    ServiceCalls,
-    SessionCalls,
-    SnapshotsCalls,
-)
 from mnemo.runtime.validation import checked_repo_id
 
 __all__ = [
@@ -53,7 +41,7 @@ PAGE = 1_000
 T = TypeVar("T")
 
 
-class RemoteMnemo(ServiceCalls):
+class RemoteMnemo(remote.MnemoCalls):
     """
     A service that runs elsewhere (``mnemo serve``), called like ``Mnemo``.
 
@@ -314,7 +302,7 @@ class RemoteMnemo(ServiceCalls):
             raise mnemo.Unreachable(f"{self._base} broke off: {error}") from error
 
 
-class RemoteRepository(RepositoryCalls):
+class RemoteRepository(remote.RepositoryCalls):
     """One repository of a service; its calls are those of ``Repository``, which says more."""
 
     def __init__(self, memory: RemoteMnemo, repo_id: str) -> None:
@@ -397,7 +385,7 @@ def _as_json(arguments: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class RemoteSession(SessionCalls):
+class RemoteSession(remote.SessionCalls):
     """
     A session of a service; its awaited calls are those of ``Session``, which says more.
 
@@ -485,7 +473,7 @@ class _Part:
         return await self._repo._send(operation, given, **self._where)
 
 
-class RemoteConversation(_Part, ConversationCalls):
+class RemoteConversation(_Part, remote.ConversationCalls):
     """One thread; its calls are those of ``Conversation``, which says more."""
 
     def __init__(self, repo: RemoteRepository, thread_id: str, remember: bool = False) -> None:
@@ -530,25 +518,25 @@ class RemoteConversation(_Part, ConversationCalls):
         return await super()._carry_out(operation, given)
 
 
-class RemoteNotes(_Part, NotesCalls):
+class RemoteNotes(_Part, remote.NotesCalls):
     """The notes of a repository; the calls are those of ``Notes``, which says more."""
 
 
-class RemoteInspection(_Part, InspectionCalls):
+class RemoteInspection(_Part, remote.InspectionCalls):
     """A look into a repository; the calls are those of ``Inspection``, which says more."""
 
 
-class RemoteItems(_Part, ItemsCalls):
+class RemoteItems(_Part, remote.ItemsCalls):
     """Keyed items; the calls are those of ``Items``, which says more."""
 
 
-class RemoteGoals(_Part, GoalsCalls):
+class RemoteGoals(_Part, remote.GoalsCalls):
     """The goals of a thread; the calls are those of ``Goals``, which says more."""
 
 
-class RemotePins(_Part, PinsCalls):
+class RemotePins(_Part, remote.PinsCalls):
     """The pins of a thread; the calls are those of ``Pins``, which says more."""
 
 
-class RemoteSnapshots(_Part, SnapshotsCalls):
+class RemoteSnapshots(_Part, remote.SnapshotsCalls):
     """The snapshots of a thread; the calls are those of ``Snapshots``, which says more."""

@@ -9,15 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import mnemo.context.eviction
-import mnemo.context.goals
-import mnemo.items.items
-import mnemo.notes.notes
-import mnemo.repository.conversation
-import mnemo.repository.inspection
-import mnemo.repository.repository
-import mnemo.service
-import mnemo.session.session
 from mnemo.operations import OPERATIONS, OWNERS, Operation
 
 
@@ -25,15 +16,9 @@ class Calls:
     """
     Base of the remote handles.
 
-    ``class NotesCalls(Calls, of=notes.Notes)`` has a method of each operation of ``notes.Notes``
-    that the HTTP service has a route of, but for those that it defines itself.
+    ``NotesCalls``, as all that are made below, has a method of each operation of ``Notes`` that
+    the HTTP service has a route of.
     """
-
-    def __init_subclass__(cls, of: type | None = None) -> None:
-        super().__init_subclass__()
-        for one in OPERATIONS.values():
-            if OWNERS[one.owner] is of and "client" in one.surfaces and not one.is_stream:
-                setattr(cls, one.function.__name__, _method(one, cls.__name__))
 
     async def _carry_out(self, operation: Operation, given: dict[str, Any]) -> Any:
         """Send a call and give its result."""
@@ -56,31 +41,13 @@ def _method(operation: Operation, owner: str) -> Callable[..., Coroutine[Any, An
     return call
 
 
-class ServiceCalls(Calls, of=mnemo.service.Mnemo): ...
-
-
-class RepositoryCalls(Calls, of=mnemo.repository.repository.Repository): ...
-
-
-class SessionCalls(Calls, of=mnemo.session.session.Session): ...
-
-
-class ConversationCalls(Calls, of=mnemo.repository.conversation.Conversation): ...
-
-
-class NotesCalls(Calls, of=mnemo.notes.notes.Notes): ...
-
-
-class InspectionCalls(Calls, of=mnemo.repository.inspection.Inspection): ...
-
-
-class GoalsCalls(Calls, of=mnemo.context.goals.Goals): ...
-
-
-class PinsCalls(Calls, of=mnemo.context.goals.Pins): ...
-
-
-class SnapshotsCalls(Calls, of=mnemo.context.eviction.Snapshots): ...
-
-
-class ItemsCalls(Calls, of=mnemo.items.items.Items): ...
+for _owner, _cls in OWNERS.items():
+    _name = f"{_cls.__name__}Calls"
+    _offered = [
+        one
+        for one in OPERATIONS.values()
+        if one.owner == _owner and "client" in one.surfaces and not one.is_stream
+    ]
+    globals()[_name] = type(
+        _name, (Calls,), {one.function.__name__: _method(one, _name) for one in _offered}
+    )

@@ -11,96 +11,23 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn, Self
 
-import mnemo.context.eviction
-import mnemo.context.goals
-import mnemo.context.viewport
-import mnemo.conversation.mirror
-import mnemo.items.items
-import mnemo.notes.notes
-import mnemo.notes.tools
-import mnemo.repository.agent_tools
-import mnemo.repository.checkpoints
-import mnemo.repository.conversation
-import mnemo.repository.inspection
-import mnemo.repository.repository
-import mnemo.runtime.bus
-import mnemo.runtime.operations
-import mnemo.service
-import mnemo.session.session
+import mnemo
 from mnemo.errors import UsageError
 from mnemo.maintenance.copying import RepositoryCopy
 from mnemo.maintenance.reembed import ReembeddingProgress, ReembeddingReport
+from mnemo.operations import OWNERS
 from mnemo.runtime.portal import Blocking, Portal
 from mnemo.runtime.twins import like
 from mnemo.stores import EngineStore
 
-__all__ = [
-    "AgentTool",
-    "Checkpoints",
-    "Conversation",
-    "Feed",
-    "Goals",
-    "Inspection",
-    "Items",
-    "Mnemo",
-    "NoteToolbox",
-    "Notes",
-    "PendingOperation",
-    "Pins",
-    "Repository",
-    "Session",
-    "Snapshots",
-    "Subscription",
-    "Viewport",
-]
+_OF = [one for one in OWNERS.values() if one is not mnemo.Mnemo]
+_OF += [mnemo.AgentTool, mnemo.Feed, mnemo.NoteToolbox, mnemo.Subscription, mnemo.Viewport]
+__all__ = sorted(["Mnemo", "PendingOperation", *(one.__name__ for one in _OF)])
+for _one in _OF:
+    globals()[_one.__name__] = type(Blocking)(_one.__name__, (Blocking,), {}, of=_one)
 
 
-class AgentTool(Blocking, of=mnemo.repository.agent_tools.AgentTool): ...
-
-
-class Checkpoints(Blocking, of=mnemo.repository.checkpoints.Checkpoints): ...
-
-
-class Conversation(Blocking, of=mnemo.repository.conversation.Conversation): ...
-
-
-class Feed(Blocking, of=mnemo.conversation.mirror.Feed): ...
-
-
-class Goals(Blocking, of=mnemo.context.goals.Goals): ...
-
-
-class Inspection(Blocking, of=mnemo.repository.inspection.Inspection): ...
-
-
-class Items(Blocking, of=mnemo.items.items.Items): ...
-
-
-class NoteToolbox(Blocking, of=mnemo.notes.tools.NoteToolbox): ...
-
-
-class Notes(Blocking, of=mnemo.notes.notes.Notes): ...
-
-
-class Pins(Blocking, of=mnemo.context.goals.Pins): ...
-
-
-class Repository(Blocking, of=mnemo.repository.repository.Repository): ...
-
-
-class Session(Blocking, of=mnemo.session.session.Session): ...
-
-
-class Snapshots(Blocking, of=mnemo.context.eviction.Snapshots): ...
-
-
-class Subscription(Blocking, of=mnemo.runtime.bus.Subscription): ...
-
-
-class Viewport(Blocking, of=mnemo.context.viewport.Viewport): ...
-
-
-class PendingOperation(Blocking, of=mnemo.runtime.operations.PendingOperation):
+class PendingOperation(Blocking, of=mnemo.PendingOperation):
     def result(self) -> Any:
         """Wait for the operation to end; gives its value or raises its error."""
 
@@ -110,11 +37,11 @@ class PendingOperation(Blocking, of=mnemo.runtime.operations.PendingOperation):
         return self._portal.run(waited)
 
 
-class Mnemo(Blocking, of=mnemo.service.Mnemo):
+class Mnemo(Blocking, of=mnemo.Mnemo):
     def _make(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(Portal(), mnemo.service.Mnemo(*arguments, **options))
+        super().__init__(Portal(), mnemo.Mnemo(*arguments, **options))
 
-    __init__ = like(mnemo.service.Mnemo.__init__, "self._make({passed})", "Mnemo", globals())
+    __init__ = like(mnemo.Mnemo.__init__, "self._make({passed})", "Mnemo", globals())
 
     def __enter__(self) -> Self:
         self.open()

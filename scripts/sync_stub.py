@@ -10,6 +10,7 @@ import ast
 import re
 import runpy
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -44,22 +45,42 @@ class Stub:
         rules = runpy.run_path(str(root / "mnemo" / "runtime" / "twins.py"))
         self._summary, self._blocking_type = rules["summary"], rules["blocking_type"]
         self._body = self._parsed(f"mnemo.{self.module}")
+        self._public = _imports("mnemo", self._parsed("mnemo.__init__"))
+        operations = self._parsed("mnemo.operations")
+        self._public |= _imports("mnemo.operations", operations)
+        tables = {name: node for node in operations for name in _names(node)}
+        self._tables = {
+            name: node.value
+            for name, node in tables.items()
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+        }
+        self._owners = {
+            ast.unparse(cls).rpartition(".")[2]: ast.literal_eval(path)
+            for path, cls in _pairs(self._tables["OWNERS"])
+        }
         self._classes = {node.name: node for node in self._body if isinstance(node, ast.ClassDef)}
         self._used = dict(self.used)
 
     def text(self) -> str:
         """All of it."""
-        (exported,) = (ast.unparse(node) for node in self._body if _names(node) == ["__all__"])
+        self._classes |= {name: _class_of(name) for name in [*self._made()]}
         classes = [self._class(node) for node in self._classes.values()]
+        exported = f"__all__ = {sorted(self._classes)}"
         return "\n".join([*sorted(self._used.values()), exported, *classes, ""])
+
+    def _made(self) -> Iterator[str]:
+        """Names of the classes that are made in a loop."""
+        yield from (name for name in self._owners if name not in self._classes)
+        for node in self._body:
+            if isinstance(node, ast.AugAssign):
+                yield from (ast.unparse(one).rpartition(".")[2] for one in node.value.elts)  # type: ignore[attr-defined]
 
     def _parsed(self, module: str) -> list[ast.stmt]:
         path = self._root.joinpath(*module.split(".")).with_suffix(".py")
         return ast.parse(path.read_text(encoding="utf-8")).body
 
     def _class(self, blocking: ast.ClassDef) -> str:
-        module, _, name = ast.unparse(blocking.keywords[0].value).rpartition(".")
-        doc, behind = self._members(module, name)
+        doc, behind = self._members(blocking.name)
         members = {one: member for one, member in behind.items() if not one.startswith("_")}
         imports = _imports("mnemo.sync", self._body)
         for node in blocking.body:
@@ -71,16 +92,18 @@ class Stub:
         texts += [self._member(one, *member) for one, member in members.items()]
         return f"class {blocking.name}(Blocking):\n{textwrap.indent(''.join(texts), '    ')}"
 
-    def _members(self, module: str, name: str) -> tuple[str | None, dict[str, Member]]:
+    def _members(
+        self, name: str, module: str | None = None
+    ) -> tuple[str | None, dict[str, Member]]:
         """The docstring and the members of a class by name, those of its bases first."""
-        body = self._parsed(module)
+        body = self._parsed(module := module or str(self._public[name].module))  # type: ignore[union-attr]
         imports = _imports(module, body)
         (cls,) = (node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
         found: dict[str, Member] = {}
         for base in cls.bases:
             origin = imports.get(ast.unparse(base))
             if isinstance(origin, ast.ImportFrom) and str(origin.module).startswith("mnemo."):
-                found |= self._members(str(origin.module), origin.names[0].name)[1]
+                found |= self._members(origin.names[0].name, str(origin.module))[1]
         found |= {one: (node, imports) for node in cls.body for one in _names(node)}
         return ast.get_docstring(cls), found
 
@@ -124,38 +147,26 @@ class RemoteStub(Stub):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        tables = {name: node for node in self._parsed("mnemo.operations") for name in _names(node)}
-        self._tables = {
-            name: node.value
-            for name, node in tables.items()
-            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
-        }
-        self._paths = {
-            ast.unparse(cls).rpartition(".")[2]: ast.literal_eval(path)
-            for path, cls in _pairs(self._tables["OWNERS"])
-        }
         rows = ast.literal_eval(self._tables["SURFACES"]).strip().splitlines()
         self._listed = {row.split()[0] for row in rows}
         self._left_out = set(re.findall(r"'(\w+)'", ast.unparse(self._tables["IN_PROCESS"])))
 
     def text(self) -> str:
         """All of it."""
-        classes = [self._class(node) for node in self._classes.values()]
-        return "\n".join([*sorted(self._used.values()), *classes, ""])
+        (sent,) = (one for one in self._classes["Calls"].body if _names(one) == ["_carry_out"])
+        sent.body = [ast.Expr(ast.Constant(...))]  # type: ignore[attr-defined]
+        base = f"class Calls:\n{textwrap.indent(ast.unparse(sent), '    ')}"
+        classes = [self._class(_class_of(name)) for name in self._owners]
+        return "\n".join([*sorted(self._used.values()), base, *classes, ""])
 
-    def _class(self, calls: ast.ClassDef) -> str:
-        if not calls.keywords:
-            (sent,) = (node for node in calls.body if _names(node) == ["_carry_out"])
-            sent.body = [ast.Expr(ast.Constant(...))]  # type: ignore[attr-defined]
-            return f"class {calls.name}:\n{textwrap.indent(ast.unparse(sent), '    ')}"
-        module, _, name = ast.unparse(calls.keywords[0].value).rpartition(".")
+    def _class(self, of: ast.ClassDef) -> str:
         texts = []
-        for one, (node, imports) in self._members(module, name)[1].items():
-            path = f"{self._paths[name]}.{one}".removeprefix(".")
+        for one, (node, imports) in self._members(of.name)[1].items():
+            path = f"{self._owners[of.name]}.{one}".removeprefix(".")
             if path in self._listed and isinstance(node, ast.AsyncFunctionDef):
                 self._reduce(path, node)
                 texts.append(self._member(one, node, imports))
-        return f"class {calls.name}(Calls):\n{textwrap.indent(''.join(texts), '    ')}"
+        return f"class {of.name}Calls(Calls):\n{textwrap.indent(''.join(texts) or '...', '    ')}"
 
     def _reduce(self, path: str, node: ast.AsyncFunctionDef) -> None:
         """Leave out parameters that only a process has, and add those that a method has not."""
@@ -181,6 +192,10 @@ class RemoteStub(Stub):
         made = super()._function(function)
         parts = ("name", "args", "body", "decorator_list", "returns")
         return ast.AsyncFunctionDef(**{one: getattr(made, one) for one in parts}, lineno=0)
+
+
+def _class_of(name: str) -> ast.ClassDef:
+    return ast.ClassDef(name, [], [], [], [])
 
 
 def _pairs(table: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
