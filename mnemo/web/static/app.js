@@ -2,7 +2,7 @@
 
 import { render } from "./vendor/preact.js";
 import { follow, get, getAll, hasToken, setToken, takeToken, tryNow } from "./api.js";
-import { address, clock, Empty, Failure, html, Icon, RELOAD_MS, State, Title, To, useAddress, useEffect, useLayoutEffect, useLoad, useMedia, useRef, useState, World } from "./parts.js";
+import { address, clock, Empty, Failure, html, Icon, MOST_EVENTS, RELOAD_MS, State, Title, To, useAddress, useEffect, useLayoutEffect, useLoad, useMedia, useRef, useState, World } from "./parts.js";
 import { Activity } from "./views/activity.js";
 import { Memories } from "./views/memories.js";
 import { Notes } from "./views/notes.js";
@@ -27,7 +27,6 @@ const VIEWS = {
 const TABS = { overview: "overview", sessions: "running", recall: "search", people: "person", more: "more" };
 const KEYS = { "/": "search", "g + letter": "go to a view", "j, k": "next, back in a list", x: "select", Enter: "open", Esc: "close", "?": "these keys" };
 const LETTERS_OFF = "mnemo-letters-off";
-const MOST_EVENTS = 500;
 /** Repositories to choose from; the Overview finds all by their names. */
 const MOST_CHOICES = 1_000;
 /** Between two looks at what no event tells of, such as a state that another process has changed. */

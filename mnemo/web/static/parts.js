@@ -8,6 +8,8 @@ export { html, useContext, useEffect, useLayoutEffect, useRef, useState };
 const LONG_TEXT = 1_500;
 /** Between two looks at a store that changes. */
 export const RELOAD_MS = 400;
+/** Events that are kept. */
+export const MOST_EVENTS = 500;
 
 /** The repository, the caller's rights, and what happens: {repo, canWrite, tick, events, live, since}. */
 export const World = createContext(null);

@@ -1,6 +1,6 @@
 // Activity: what happens in the repository, newest first; filterable, pausable.
 
-import { Empty, html, number, plural, Search, Text, Time, Title, useContext, useState, World } from "../parts.js";
+import { Empty, html, MOST_EVENTS, number, plural, Search, Text, Time, Title, useContext, useState, World } from "../parts.js";
 
 const PAGE = 100;
 
@@ -18,7 +18,7 @@ export function Activity() {
   const shown = wanted.length ? kept.filter(has) : kept;
   const missed = held ? (events[0]?.number ?? 0) - (held[0]?.number ?? 0) : 0;
   return html`
-    <${Title} text="Activity"><span class="origin" role="status">${plural(shown.length, "event")}${held ? `, paused; ${missed} more since` : ""}, the last 500 since the page was opened</span><//>
+    <${Title} text="Activity"><span class="origin" role="status">${plural(shown.length, "event")}${kept.length < MOST_EVENTS ? "" : `, the last ${MOST_EVENTS}`} since the page was opened${held ? `; paused, ${missed} more since` : ""}</span><//>
     <section class="card" aria-label="Events">
       <header><${Search} label="Words" value=${words} onInput=${setWords} />
         <button onClick=${() => setHeld(held ? null : events)} aria-pressed=${held ? "true" : "false"}>${held ? "Go on" : "Pause"}</button></header>

@@ -96,7 +96,7 @@ function drawn(box, data, how, live, onAt) {
   };
   const colour = ink(!live ? "soft" : how.isBars ? "failed" : "accent");
   const weak = colour.replace(/^rgb\((.*)\)$/, "rgba($1, .13)");
-  const line = { stroke: colour, width: 1.5, points: { show: data[1].filter((value) => value != null).length < 3, size: 4, fill: colour }, spanGaps: false };
+  const line = { stroke: colour, width: 1.5, points: { show: !how.isBars && data[1].filter((value) => value != null).length < 3, size: 4, fill: colour }, spanGaps: false };
   if (how.fill) line.fill = weak;
   if (how.isBars) Object.assign(line, { paths: globalThis.uPlot.paths.bars({ size: [0.6, 4, 2] }), fill: colour });
   return new globalThis.uPlot({

@@ -58,7 +58,7 @@ function List({ params, picked, pick, onClear, onErased }) {
   const state = useLoad((signal) => post("/memories/list", { repo }, asked({ ...rest, words: still.trim() }, shown), signal), [repo, filters, shown], tick);
   const { semantic = 0, procedural = 0 } = repositories.find((record) => record.id === repo)?.nodes ?? {};
   const all = semantic + procedural;
-  const change = (name) => (event) => (location.hash = address("memories", { repo, ...params, words: still, [name]: event.target.type === "checkbox" ? (event.target.checked ? "1" : "") : event.target.value }));
+  const change = (name) => (event) => (location.hash = address("memories", { repo, ...params, words, [name]: event.target.type === "checkbox" ? (event.target.checked ? "1" : "") : event.target.value }));
   const isFiltered = Object.values({ ...rest, words: still, repo: "", order: "" }).some(Boolean);
   const count = ({ items, next }) => (next ? `${params.order || "newest"} ${number(items.length)}${isFiltered ? " that match" : ` of ${number(all)}`}` : `${plural(items.length, "memory", "memories")}: all ${isFiltered ? "that match" : "there are"}`);
   return html`<section class="card" aria-label="List">
@@ -78,7 +78,7 @@ function List({ params, picked, pick, onClear, onErased }) {
     <${Loaded} state=${state}>${({ items, next }) => html`
       ${items.length > 0 && html`<ul class="rows">${items.map((memory) => html`<li key=${memory.id} class=${`picks ${memory.id === id ? "chosen" : ""}`}>
         <input type="checkbox" aria-label=${`Select: ${short(memory.text, 80)}`} checked=${picked.has(memory.id)} onChange=${() => pick(memory)} />
-        <${To} view="memories" class="row" params=${{ ...params, words: still, id: memory.id }} aria-current=${memory.id === id ? "true" : undefined}>
+        <${To} view="memories" class="row" params=${{ ...params, words, id: memory.id }} aria-current=${memory.id === id ? "true" : undefined}>
           <span><${Line} memory=${memory} /></span><span class="origin"><${From} memory=${memory} /></span><//>
       </li>`)}</ul>`}
       ${!items.length && html`<${Empty}>${isFiltered || next

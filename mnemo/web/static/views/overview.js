@@ -119,7 +119,7 @@ function Backlog() {
   const rate = (first.waiting - found.waiting) / Math.max(1, (Date.now() - first.at) / 1_000);
   const late_s = (Date.now() - found.oldest) / 1_000;
   return html`<section class="card banner" aria-label="Backlog"><${State} kind="waiting" word="" />
-    <p><strong>${found.waiting ? `${plural(found.waiting, "message")} ${found.waiting === 1 ? "waits" : "wait"}` : `${plural(found.jobs, "conversation")} ${found.jobs === 1 ? "is" : "are"} being extracted`}</strong>${late_s > 1 ? `, the oldest for ${span(late_s)}` : ", until nothing more is said for a moment"}${rate > 0 ? `; ${number(Math.round(rate * 10) / 10)} a second, done in about ${span(found.waiting / rate)}` : ""}.</p></section>`;
+    <p><strong>${found.waiting ? `${plural(found.waiting, "message")} ${found.waiting === 1 ? "waits" : "wait"}` : `${plural(found.jobs, "conversation")} ${found.jobs === 1 ? "is" : "are"} being extracted`}</strong>${late_s > 1 ? `, the oldest for ${span(late_s)}` : found.waiting ? ", until nothing more is said for a moment" : ""}${rate > 0 ? `; ${number(Math.round(rate * 10) / 10)} a second, done in about ${span(found.waiting / rate)}` : ""}.</p></section>`;
 }
 
 const COLUMNS = {

@@ -116,17 +116,20 @@ function Messages({ window, params }) {
     ${range.from > 0 && html`<div class="more"><button class="plain" onClick=${() => setRange({ from: Math.max(0, range.from - PAGE), limit: Math.min(1_000, range.limit + Math.min(PAGE, range.from)) })}>Show earlier ones</button></div>`}
     <${Loaded} state=${state}>
       ${(found) => html`<ol class="rows talk">
-        ${found.items.filter(has).map((message) => html`
+        ${found.items.filter(has).map((message, index, all) => html`
           ${message.seq === border && html`<li key="border" class="border"><${Icon} name="in" /> <strong>${plural(window.zones.eviction.length, "message")} above ${window.zones.eviction.length === 1 ? "leaves" : "leave"} next.</strong> One snapshot will stand for them; all stay findable.</li>`}
           <li key=${message.id} class="zone ${window.is_due ? zoneOf.get(message.seq) || "out" : ""} ${message.id === params.message ? "chosen" : ""}" ref=${message.id === params.message ? ref : undefined}>
           <div class="said-row"><span class="origin num" title=${message.at}>${message.seq}</span><span>${message.actor ? html`<${Name} name=${message.actor} />` : html`<strong>${message.name || message.role}</strong>`}</span>
-            <span><${Text} text=${wordsOf(message)} cut=${1_200} /><span class="origin"> <${Time} at=${message.at} />${zoneOf.has(message.seq) ? "" : ", not in the window"}</span></span><span class="origin num">${message.token_count ?? ""}</span></div>
+            <span><${Text} text=${wordsOf(message)} cut=${1_200} /><span class="origin"> ${minute(all[index - 1]) !== minute(message) && html`<${Time} at=${message.at} />`}${zoneOf.has(message.seq) ? "" : ", not in the window"}</span></span><span class="origin num">${message.token_count ?? ""}</span></div>
         </li>`)}
       </ol>
       ${!found.items.some(has) && html`<${Empty}>${words ? "No message of these has the words." : "No messages here."}<//>`}
       ${found.next !== null && html`<div class="more"><button class="plain" onClick=${() => setRange({ from: range.limit < 1_000 ? range.from : found.next, limit: Math.min(1_000, range.limit + PAGE) })}>Show later ones</button></div>`}`}
     <//></section>`;
 }
+
+/** When it was said, for what is the same in neighbours is not said again. */
+const minute = (message) => message?.at?.slice(0, 16);
 
 const wordsOf = (message) =>
   [message.content, ...(message.tool_calls ?? []).map((call) => `calls ${call.name} ${JSON.stringify(call.arguments ?? {})}`)]
