@@ -37,6 +37,10 @@ _COUNTS = """
 SELECT 'threads', repo, '', count(*) FROM threads WHERE repo IN $numbers GROUP BY repo
 UNION ALL SELECT 'sessions', repo, state, count(*) FROM sessions WHERE repo IN $numbers
           GROUP BY repo, state
+UNION ALL SELECT 'of jobs', repo, state, count(*) FROM sessions WHERE repo IN $numbers
+          AND state IN ('failed', 'ready') AND thread_id IS NOT NULL GROUP BY repo, state
+UNION ALL SELECT 'errors', repo, '', count(*) FROM jobs WHERE repo IN $numbers
+          AND state <> 'done' AND kind <> 'embed' AND error IS NOT NULL GROUP BY repo
 UNION ALL SELECT 'jobs', repo, state, count(*) FROM jobs WHERE repo IN $numbers
           AND state <> 'done' AND kind <> 'embed' GROUP BY repo, state
 UNION ALL SELECT 'nodes', repo, type, count(*) FROM nodes WHERE repo IN $numbers
@@ -111,27 +115,32 @@ def _page(
 def _records(tx: Tx, page: Sequence[tuple[int, str]]) -> list[RepositoryRecord]:
     numbers = listed(no for no, _ in page)
     counts: dict[tuple[str, int], Counter[str]] = {}
-    for what, repo, kind, count in tx.run(_COUNTS, (numbers,) * 4):
+    for what, repo, kind, count in tx.run(_COUNTS, (numbers,) * 6):
         counts.setdefault((what, repo), Counter())[kind] = count
     times: dict[int, list[datetime]] = {}
     for repo, at in _AT.intact(tx.run(_TIMES, (numbers,) * 10)):
         if at is not None:
             times.setdefault(repo, []).append(at)
-    none = Counter[str]()
+
+    def count(what: str, no: int) -> Counter[str]:
+        return counts.get((what, no), Counter())
+
     return [
         RepositoryRecord(
             id=id,
-            threads=counts.get(("threads", no), none).total(),
+            threads=count("threads", no).total(),
             sessions=sessions.total(),
-            nodes=dict(counts.get(("nodes", no), none)),
+            nodes=dict(count("nodes", no)),
             created_at=min(times.get(no, ()), default=None),
             changed_at=max(times.get(no, ()), default=None),
-            failed=sessions["failed"] + jobs["dead"],
-            ready=sessions["ready"],
+            failed=sessions["failed"] - of_jobs["failed"] + count("errors", no).total(),
+            ready=sessions["ready"] - of_jobs["ready"],
             waiting=jobs["waiting"] + jobs["running"],
         )
         for no, id in page
-        for sessions, jobs in [(counts.get(("sessions", no), none), counts.get(("jobs", no), none))]
+        for sessions, of_jobs, jobs in [
+            (count("sessions", no), count("of jobs", no), count("jobs", no))
+        ]
     ]
 
 

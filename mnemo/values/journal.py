@@ -58,8 +58,9 @@ class RepositoryRecord:
         nodes: Node type → how many; types without any are absent.
         created_at: When the first of what it holds was stored, aware; ``None``: it is empty.
         changed_at: When a session, thread, note or the graph grew last, likewise.
-        failed: Sessions whose extraction failed, and background jobs that were given up.
-        ready: Sessions that wait for a commit.
+        failed: Sessions by hand whose extraction failed, and background jobs whose last try did:
+            those that were given up, and those that are tried again.
+        ready: Sessions by hand that wait for a commit.
         waiting: Background jobs that wait or run, those of embedding left out.
     """
 

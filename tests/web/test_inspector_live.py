@@ -12,7 +12,7 @@ from http_kit import unused_port
 from inspector_kit import inspected, inspected_at, served
 
 from mnemo import Changeset, Message, Semantic
-from mnemo.errors import ModelUnavailable
+from mnemo.errors import ExtractionFailed, ModelUnavailable
 from mnemo.testing import ScriptedChatModel
 from mnemo.web import new_token, token_of
 
@@ -127,6 +127,28 @@ async def test_failures_of_one_cause_stand_first_on_the_overview_and_are_retried
             await session.wait_for("idle", timeout_s=15)
         await page.get_by_role("heading", level=1, name="All is well.").wait_for()
         assert await troubles.count() == 0
+
+
+async def test_a_conversation_that_is_tried_again_is_listed_as_often_as_it_is_counted(
+    browser, server, model, repo
+):
+    """Its job and its session are one failure, with a button that tries it now."""
+    model.script("semantic", ModelUnavailable("the model rests"))
+    with pytest.raises(ExtractionFailed):
+        await repo.remember("I row.", thread_id="boat", wait=True)
+    async with inspected(browser, server) as inspector:
+        page = inspector.page
+        await inspector.open("overview", repo=repo.id)
+        trouble = page.locator(".trouble").filter(has_text=repo.id)
+        await trouble.get_by_text("the model rests · is tried again by itself").wait_for()
+        assert await trouble.count() == 1
+        rows = page.get_by_role("region", name="Repositories").locator("tbody tr")
+        row = rows.filter(has=page.get_by_role("link", name=repo.id, exact=True))
+        assert await row.locator("td").first.inner_text() == "1"
+        model.script("semantic", {"facts": []})
+        await trouble.get_by_role("button", name="Retry now").click()
+        await trouble.wait_for(state="detached")
+        await row.locator("td").first.get_by_text("0", exact=True).wait_for()
 
 
 async def test_rows_of_sessions_stay_where_they_are_while_steps_arrive(browser, server, repo):

@@ -34,7 +34,7 @@ function titled(failed, ready, since) {
   return `${parts.join(", ")}. The rest is well.`;
 }
 
-/** What failed or waits for a hand in one repository: sessions with their errors, jobs that were given up. */
+/** What failed or waits for a hand in one repository: sessions with their errors, jobs whose last try failed. */
 async function troubles(repo, signal) {
   const [sessions, jobs] = await Promise.all([
     get("/sessions", { repo, unfinished: true, limit: 1_000 }, signal),
@@ -42,10 +42,10 @@ async function troubles(repo, signal) {
   ]);
   const open = sessions.filter(({ state }) => state === "failed" || state === "ready").slice(0, MOST_LOOKED);
   const looks = await Promise.all(open.map((session) => (session.state === "failed" ? get("/session", { repo, session: session.id }, signal) : session)));
-  const dead = jobs.filter((job) => job.state === "dead" && job.kind !== "embed");
+  const broken = jobs.filter((job) => job.error && job.kind !== "embed").slice(0, MOST_LOOKED);
   return [
     ...looks.map((session) => ({ repo, id: session.id, kind: session.state, title: session.goal || session.id, error: session.error, steps: session.steps, at: session.updated_at })),
-    ...dead.map((job) => ({ repo, id: job.subject, kind: "dead", title: `${job.kind === "extract" ? "Conversation" : job.kind} ${job.subject}`, error: job.error, job, at: job.due_at })),
+    ...broken.map((job) => ({ repo, id: job.subject, kind: job.state === "dead" ? "dead" : "again", title: `${job.kind === "extract" ? "Conversation" : job.kind} ${job.subject}`, error: job.error, job, at: job.due_at })),
   ];
 }
 
@@ -62,10 +62,10 @@ function Troubles({ found }) {
   </section>`;
 }
 
-const ACTS = { failed: ["retry", "Retry"], dead: ["retry", "Retry"], ready: ["commit", "Commit"] };
+const ACTS = { failed: ["retry", "Retry"], dead: ["retry", "Retry"], again: ["retry", "Retry now"], ready: ["commit", "Commit"] };
 
 const act = (one) =>
-  one.kind === "dead"
+  one.job
     ? post("/jobs/retry", { repo: one.repo }, one.job.kind === "extract" ? { thread_ids: [one.id] } : {})
     : post(`/session/${ACTS[one.kind][0]}`, { repo: one.repo, session: one.id });
 
@@ -92,9 +92,9 @@ function Cause({ cause, all }) {
 
 function Trouble({ one, isAlone }) {
   const { canWrite } = useContext(World);
-  const kept = one.steps != null && `${plural(one.steps, "step")} ${one.steps === 1 ? "is" : "are"} kept`;
+  const kept = one.job ? (one.kind === "dead" ? "given up" : "is tried again by itself") : `${plural(one.steps, "step")} ${one.steps === 1 ? "is" : "are"} kept`;
   const told = one.kind === "ready" ? "extracted; recall knows it once it is committed" : [isAlone && short(causeOf(one.error), 160), kept].filter(Boolean).join(" · ");
-  const view = one.kind === "dead" && one.job.kind === "extract" ? ["threads", { thread: one.id }] : ["sessions", { session: one.id }];
+  const view = one.job?.kind === "extract" ? ["threads", { thread: one.id }] : ["sessions", { session: one.id }];
   return html`<div class="trouble"><${State} kind=${one.kind === "ready" ? "ready" : "failed"} />
     <${To} view=${view[0]} params=${{ repo: one.repo, ...view[1] }}><span class="strong">${short(one.title, 120)}</span><br /><span class="origin">${told}<span class="where"> · ${one.repo}, <${Time} at=${one.at} age /></span></span><//>
     <span class="soft cut-line">${one.repo}</span><span class="soft num"><${Time} at=${one.at} age /></span>
