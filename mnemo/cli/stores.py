@@ -30,6 +30,7 @@ from mnemo.cli.output import answer, as_data, complain, print_json, print_line, 
 from mnemo.runtime.json_logs import written
 from mnemo.runtime.processes import orphaned, supervise
 from mnemo.runtime.sockets import address_of, listening, listening_at
+from mnemo.runtime.spans import export_spans
 from mnemo.runtime.text import counted
 
 SWITCH_S = 0.001
@@ -162,6 +163,7 @@ def _served(
 ) -> None:
     """Serve a store on *listener*; *place*: as the worker of a number, with the others' folder."""
     share_heaps()
+    export_spans()
     # Only now: importing it takes a second or two, in which requests wait.
     from mnemo.web import LOOPBACK, Worker, token_of
     from mnemo.web import serve as run_server

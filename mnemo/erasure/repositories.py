@@ -122,25 +122,23 @@ def _records(tx: Tx, page: Sequence[tuple[int, str]]) -> list[RepositoryRecord]:
         if at is not None:
             times.setdefault(repo, []).append(at)
 
-    def count(what: str, no: int) -> Counter[str]:
+    def of(what: str, no: int) -> Counter[str]:
         return counts.get((what, no), Counter())
 
     return [
         RepositoryRecord(
             id=id,
-            threads=count("threads", no).total(),
+            threads=of("threads", no).total(),
             sessions=sessions.total(),
-            nodes=dict(count("nodes", no)),
+            nodes=dict(of("nodes", no)),
             created_at=min(times.get(no, ()), default=None),
             changed_at=max(times.get(no, ()), default=None),
-            failed=sessions["failed"] - of_jobs["failed"] + count("errors", no).total(),
+            failed=sessions["failed"] - of_jobs["failed"] + of("errors", no).total(),
             ready=sessions["ready"] - of_jobs["ready"],
             waiting=jobs["waiting"] + jobs["running"],
         )
         for no, id in page
-        for sessions, of_jobs, jobs in [
-            (count("sessions", no), count("of jobs", no), count("jobs", no))
-        ]
+        for sessions, of_jobs, jobs in [(of("sessions", no), of("of jobs", no), of("jobs", no))]
     ]
 
 

@@ -8,11 +8,13 @@ the work in it: a tracer that raises is logged once.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any, Literal, Self, TypeAlias
 
+from mnemo.errors import ConfigError
 from mnemo.runtime.text import clean
 
 log: logging.Logger = logging.getLogger("mnemo")
@@ -198,6 +200,41 @@ def find_spans(
         log.exception("OpenTelemetry could not be set up; the work goes on without spans")
         return NO_SPANS
     return TracedSpans(tracer, captures_content=capture_content)
+
+
+def export_spans() -> None:
+    """
+    Have spans exported as the variables of OpenTelemetry say, ``OTEL_TRACES_EXPORTER`` and others;
+    nothing is done where they name no exporter, or a provider is set already.
+
+    *Raises* ``ConfigError``: its SDK or the exporter is not installed.
+    """
+    to = any(os.environ.get(f"OTEL_EXPORTER_OTLP_{one}ENDPOINT") for one in ("", "TRACES_"))
+    names = os.environ.get("OTEL_TRACES_EXPORTER") or ("otlp" if to else "none")
+    wanted = [one for one in map(str.strip, names.split(",")) if one not in ("", "none")]
+    if not wanted or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return
+    from importlib.metadata import entry_points
+
+    try:
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise ConfigError("OTEL_TRACES_EXPORTER needs the package opentelemetry-sdk") from error
+    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return
+    is_grpc = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") == "grpc"
+    known = {"otlp": "otlp_proto_grpc" if is_grpc else "otlp_proto_http"}
+    provider = TracerProvider()
+    for one in wanted:
+        name = known.get(one, one)
+        found = [*entry_points(group="opentelemetry_traces_exporter", name=name)]
+        if not found:
+            package = f"opentelemetry-exporter-{name.replace('_', '-')}"
+            raise ConfigError(f"OTEL_TRACES_EXPORTER={one} needs an exporter, such as {package}")
+        provider.add_span_processor(BatchSpanProcessor(found[0].load()()))
+    trace.set_tracer_provider(provider)
 
 
 @cache

@@ -146,7 +146,7 @@ async def test_a_conversation_that_is_tried_again_is_listed_as_often_as_it_is_co
         row = rows.filter(has=page.get_by_role("link", name=repo.id, exact=True))
         assert await row.locator("td").first.inner_text() == "1"
         model.script("semantic", {"facts": []})
-        await trouble.get_by_role("button", name="Retry now").click()
+        await trouble.get_by_role("button", name="Retry").click()
         await trouble.wait_for(state="detached")
         await row.locator("td").first.get_by_text("0", exact=True).wait_for()
 

@@ -1,8 +1,14 @@
 """What a service can do, row by row, over HTTP at ``mnemo serve`` as a process of its own."""
 
+import re
+import signal
+import subprocess
+import sys
+
 import anyio
 import httpx
 import pytest
+from helpers import child_environment
 from inspector_kit import LIMIT_S
 from scripted_faults import Status
 from scripted_server import ScriptedServer
@@ -213,3 +219,46 @@ async def test_a_token_has_a_budget_of_models(serve, models, tmp_path):
         assert await asked(none, use_model=True) == await asked(none, reason=True) == 403
         assert [await asked(few, use_model=True) for _ in range(2)] == [200, 429]
         assert [await asked(one) for one in (few, none)] == [200, 200]
+
+
+async def test_spans_go_where_the_variables_of_opentelemetry_say(serve, monkeypatch):
+    """Of each write and recall, by the names of its convention; all of them by the end."""
+    pytest.importorskip("opentelemetry.sdk")
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "desk-memory")
+    server = serve("--embedder", "static")
+    async with server.client() as client:
+        for path, body in (
+            ("remember", {"content": SAID[0], "wait": True}),
+            ("recall", {"query": "What is played?"}),
+            ("search", {"query": "cello"}),
+        ):
+            assert (await client.post(f"/v1/{path}", json=body)).is_success
+        where = {"session": "s"}
+        assert (await client.post("/v1/sessions", json={"goal": "g", "session_id": "s"})).is_success
+        step = {"observation": "Rain.", "action": ""}
+        assert (await client.post("/v1/session/steps", params=where, json=step)).is_success
+        note = {"body": "- sings", "description": "Ada"}
+        assert (await client.put("/v1/note?topic=ada", json=note)).is_success
+    server.process.send_signal(signal.SIGTERM)
+    told, _ = server.process.communicate(timeout=LIMIT_S)
+    names = set(re.findall(r'^    "name": "(\w+)', told, re.MULTILINE))
+    assert {"create_memory", "search_memory", "upsert_memory", "append", "job"} <= names
+    assert '"service.name": "desk-memory"' in told
+    assert "cello" not in told
+
+
+def test_an_exporter_that_is_not_installed_is_told(tmp_path):
+    """With what to install; the address was told before."""
+    environment = child_environment() | {"OTEL_TRACES_EXPORTER": "carrier-pigeon"}
+    done = subprocess.run(
+        [sys.executable, "-m", "mnemo", "serve", "--port", "0"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 2
+    assert "opentelemetry-exporter-carrier-pigeon" in done.stderr

@@ -62,7 +62,7 @@ function Troubles({ found }) {
   </section>`;
 }
 
-const ACTS = { failed: ["retry", "Retry"], dead: ["retry", "Retry"], again: ["retry", "Retry now"], ready: ["commit", "Commit"] };
+const ACTS = { failed: ["retry", "Retry"], dead: ["retry", "Retry"], again: ["retry", "Retry"], ready: ["commit", "Commit"] };
 
 const act = (one) =>
   one.job
@@ -107,7 +107,7 @@ function Backlog() {
   const busy = repositories.filter((record) => record.waiting).slice(0, MOST_LOOKED).map((record) => record.id);
   const state = useLoad(async (signal) => {
     const looks = await Promise.all(busy.map((repo) => Promise.all([get("/jobs", { repo }, signal), get("/statistics", { repo }, signal)])));
-    const due = looks.flatMap(([jobs]) => jobs.filter((job) => job.kind !== "embed" && job.state !== "dead").map((job) => Date.parse(job.due_at)));
+    const due = looks.flatMap(([jobs]) => jobs.filter((job) => job.kind !== "embed" && job.state !== "dead" && !job.error).map((job) => Date.parse(job.due_at)));
     const waiting = looks.reduce((sum, [, found]) => sum + Math.max(0, found.messages - found.messages_in_sessions), 0);
     return { jobs: due.length, waiting, oldest: Math.min(...due) };
   }, [busy.join("\n")], tick);
@@ -119,7 +119,7 @@ function Backlog() {
   const rate = (first.waiting - found.waiting) / Math.max(1, (Date.now() - first.at) / 1_000);
   const late_s = (Date.now() - found.oldest) / 1_000;
   return html`<section class="card banner" aria-label="Backlog"><${State} kind="waiting" word="" />
-    <p><strong>${found.waiting ? `${plural(found.waiting, "message")} ${found.waiting === 1 ? "waits" : "wait"}` : `${plural(found.jobs, "conversation")} ${found.jobs === 1 ? "is" : "are"} being extracted`}</strong>${late_s > 1 ? `, the oldest for ${span(late_s)}` : found.waiting ? ", until nothing more is said for a moment" : ""}${rate > 0 ? `; ${number(Math.round(rate * 10) / 10)} a second, done in about ${span(found.waiting / rate)}` : ""}.</p></section>`;
+    <p><strong>${found.waiting ? `${plural(found.waiting, "message")} ${found.waiting === 1 ? "waits" : "wait"}` : `${plural(found.jobs, "conversation")} ${found.jobs === 1 ? "is" : "are"} being extracted`}</strong>${late_s > 1 ? `, the oldest for ${span(late_s)}` : found.waiting ? ", until nothing more is said for a moment" : ""}${rate > 0 && found.waiting ? `; ${number(Math.round(rate * 10) / 10)} a second, done in about ${span(found.waiting / rate)}` : ""}.</p></section>`;
 }
 
 const COLUMNS = {
