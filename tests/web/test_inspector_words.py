@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import pytest_asyncio
-from inspector_kit import VIEWS, inspected
+from inspector_kit import VIEWS, inspected, served
 
 from mnemo import Changeset, Semantic
 from mnemo.testing import ScriptedChatModel
@@ -253,3 +253,23 @@ async def test_days_of_a_filter_are_those_that_the_page_shows(browser, server, r
         await page.get_by_text("1 memory: all" if found else "No memory matches").wait_for()
         assert await page.get_by_role("link", name="5 May").count() == found
     await context.close()
+
+
+async def test_what_waits_is_told_and_not_that_there_is_nothing(browser):
+    """How many messages wait, and for what; the list of facts says when they come."""
+    async with served(jobs={"quiet_s": 3_600}) as server, server.client() as client:
+        for thread in ("a", "b"):
+            said = {"content": f"I live in {thread}.", "thread_id": thread}
+            assert (await client.post("/v1/remember?repo=later", json=said)).is_success
+        async with inspected(browser, server) as inspector:
+            page = inspector.page
+            await inspector.open("overview", repo="later")
+            backlog = page.get_by_role("region", name="Backlog")
+            await backlog.get_by_text(
+                "2 messages wait, until nothing more is said for a moment."
+            ).wait_for()
+            row = page.get_by_role("region", name="Repositories").locator("tbody tr")
+            assert await row.locator("td").nth(2).inner_text() == "2"
+            assert "becomes facts once it is extracted" in await inspector.open(
+                "memories", repo="later"
+            )

@@ -188,6 +188,29 @@ async def test_the_first_worker_extracts_what_the_others_take(tmp_path):
         assert await level(first, "mnemo_jobs_waiting") == 0
 
 
+async def test_an_erasure_that_one_worker_reported_is_confirmed_to_another(tmp_path):
+    """By the token of the report, over MCP, where nothing is kept between two messages."""
+    async with two(tmp_path, [token_of("s", "all", rights="admin")]) as (first, second):
+        said = {"text": "Ada sails."}
+        id = (await first.post("/v1/memories?repo=r", json=said)).json()["id"]
+
+        async def forget(client: httpx.AsyncClient, **more: str) -> str:
+            call = {"name": "forget", "arguments": {"memory_ids": [id]} | more}
+            message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+            headers = {"accept": "application/json, text/event-stream"}
+            answer = await client.post("/mcp?repo=r", json=message, headers=headers)
+            assert answer.is_success, answer.text
+            return answer.text
+
+        token = re.search(r"token=(\w+)", await forget(first))
+        assert token is not None
+        assert "Nothing was erased yet" in await forget(second)
+        assert "Nothing was erased" not in await forget(second, token=token[1])
+        for client in (first, second):
+            where = {"repo": "r", "id": id}
+            assert (await client.get("/v1/memory", params=where)).status_code == 404
+
+
 @pytest.mark.parametrize("how", ["dies", "hangs"])
 async def test_a_worker_that_ends_over_a_request_leaves_its_outcome_open(
     how, tmp_path, monkeypatch
