@@ -4,6 +4,7 @@ import anyio
 import anyio.lowlevel
 import httpx
 import pytest
+from inspector_kit import LIMIT_S
 
 from mnemo.web import gate, new_token, token_of
 
@@ -129,7 +130,7 @@ async def test_half_a_surrogate_pair_is_answered(client):
 async def test_a_page_of_another_origin_reads_nothing_from_a_real_server(serve):
     """What a browser would send for such a page is refused, with and without the token."""
     server = serve()
-    async with httpx.AsyncClient(base_url=server.url) as browser:
+    async with httpx.AsyncClient(base_url=server.url, timeout=LIMIT_S) as browser:
         for headers in ({}, server.headers):
             foreign = headers | {"origin": "http://evil.example", "sec-fetch-site": "cross-site"}
             for method in ("GET", "POST", "OPTIONS", "DELETE"):

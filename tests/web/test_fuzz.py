@@ -28,7 +28,7 @@ def test_no_request_of_the_document_fails_inside(serve, monkeypatch):
     # Else a call that is remembered alone, with `wait`, waits three minutes for its result.
     monkeypatch.setenv("MNEMO_CONVERSATION__TOOL_DEADLINE_S", "0.01")
     server = serve()
-    document = httpx.get(f"{server.url}/openapi.json").json()
+    document = httpx.get(f"{server.url}/openapi.json", timeout=LIMIT_S).json()
     assert document["openapi"].startswith("3.1.")
     assert list(schemas.openapi_v31_schema_validator.iter_errors(document)) == []
     schemathesis.serializer(LINES)(lambda context, value: str(value).encode())
@@ -54,7 +54,7 @@ def test_no_request_of_the_document_fails_inside(serve, monkeypatch):
 
         send()
     assert failed == []
-    assert httpx.get(f"{server.url}/readyz").status_code == 200
+    assert httpx.get(f"{server.url}/readyz", timeout=LIMIT_S).status_code == 200
 
 
 # Hostile JSON in every field of every body: an answer or a problem, never a failure inside.

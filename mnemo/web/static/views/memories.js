@@ -127,7 +127,7 @@ const counted = (report, ids) => {
 };
 
 /** What goes, in words and texts; only then can it be erased, and then it says that it is done. */
-function Forget({ ids, own, onKeep, onErased }) {
+function Forget({ ids, own, onKeep, onErased, onBusy = () => {} }) {
   const { repo } = useContext(World);
   const [sources, setSources] = useState(true);
   const [busy, setBusy] = useState(false);
@@ -136,7 +136,8 @@ function Forget({ ids, own, onKeep, onErased }) {
   const state = useLoad((signal) => ask(true, signal), [repo, sources]);
   const erase = () => {
     setBusy(true);
-    ask(false).then((report) => onErased({ ...report, facts: ids.length, at: new Date().toISOString() }), (problem) => (setBusy(false), setError(problem)));
+    onBusy(true);
+    ask(false).then((report) => onErased({ ...report, facts: ids.length, at: new Date().toISOString() }), (problem) => (setBusy(false), onBusy(false), setError(problem)));
   };
   return html`<section class="card forget" aria-label="Forget"><header class="doomed"><h2>Forget ${plural(ids.length, "fact")} for good?</h2></header>
     <div class="body"><label><input type="checkbox" checked=${sources} disabled=${busy} onChange=${() => setSources(!sources)} /> with the messages and steps that ${ids.length === 1 ? "it comes" : "they come"} from</label>
@@ -183,7 +184,7 @@ function Details({ params, rest, onErased }) {
   );
   const heading = useRef(null);
   useEffect(() => heading.current?.focus({ preventScroll: true }), [params.id]);
-  const gone = (report) => ((erasing.current = true), onErased(report), (location.hash = address("memories", { repo, ...rest })));
+  const gone = (report) => (onErased(report), (location.hash = address("memories", { repo, ...rest })));
   return html`<section aria-labelledby="details">
     <${To} view="memories" params=${rest} class="back">‹ All memories<//>
     <div class="card"><header><h2 id="details" tabindex="-1" ref=${heading}>One memory</h2><span class="chips"><${Copy} label="copy id" text=${() => params.id} /><${Copy} label="curl" text=${() => curl(repo, params.id)} /><${To} view="memories" params=${rest} data-close>Close<//></span></header>
@@ -197,7 +198,7 @@ function Details({ params, rest, onErased }) {
         <p class="body origin mono">${memory.id}</p>`}
     <//></div>
     ${canWrite && state.value && (asks
-      ? html`<${Forget} ids=${[params.id]} own=${[state.value.memory]} onKeep=${() => setAsks(false)} onErased=${gone} />`
+      ? html`<${Forget} ids=${[params.id]} own=${[state.value.memory]} onKeep=${() => setAsks(false)} onErased=${gone} onBusy=${(is) => (erasing.current = is)} />`
       : html`<button class="danger" onClick=${() => setAsks(true)}>Forget …</button>`)}
   </section>`;
 }
