@@ -249,7 +249,7 @@ async def test_spans_go_where_the_variables_of_opentelemetry_say(serve, monkeypa
 
 
 def test_an_exporter_that_is_not_installed_is_told(tmp_path):
-    """With what to install; the address was told before."""
+    """With what to install; the command ends."""
     environment = child_environment() | {"OTEL_TRACES_EXPORTER": "carrier-pigeon"}
     done = subprocess.run(
         [sys.executable, "-m", "mnemo", "serve", "--port", "0"],
