@@ -174,7 +174,7 @@ EXPIRED = [("tell", 3, "u"), ("expire", 2, "t"), ("tell", 19, "u"), ("expire", 9
 @example(acts=HEARD)
 @example(acts=EXPIRED)
 @settings(
-    max_examples=examples(40), deadline=None,
+    max_examples=examples(20), deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")

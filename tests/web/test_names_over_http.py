@@ -84,7 +84,7 @@ async def test_words_are_looked_for_among_all_memories_a_page_at_a_time(memory, 
     assert found["next"] is None
     pages, after = [], None
     while True:
-        page = await listed(words="room 3", limit=10, after=after)
+        page = await listed(words="room 3", limit=60, after=after)
         pages += page["items"]
         after = page["next"]
         if after is None:

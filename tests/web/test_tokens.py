@@ -202,7 +202,10 @@ async def test_without_a_model_the_answer_says_so(client, asked):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", ["options", "file", "environment"])
+@pytest.mark.parametrize(
+    "told",
+    ["options", *(pytest.param(way, marks=pytest.mark.long) for way in ("file", "environment"))],
+)
 async def test_a_served_store_asks_the_model_of_its_command_line(
     serve, monkeypatch, tmp_path, told
 ):
