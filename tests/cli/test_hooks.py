@@ -25,6 +25,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="need
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "scripts/plugins/claude-code"
+PATIENT = "from mnemo.cli import hook, main; hook.RECALL_S = 50.0; main()"
+"""The program, that waits for what is recalled."""
 BASE = {
     "isSidechain": False,
     "userType": "external",
@@ -78,12 +80,15 @@ class Agent:
         """The resident process, if one was started."""
         return [int(one.read_text()) for one in self.run.glob("*/*.lock") if one.read_text()]
 
-    def start(self, name: str, session: str = "s1", **more: Any) -> "subprocess.Popen[str]":
-        """Start a hook."""
+    def start(
+        self, name: str, session: str = "s1", *, is_patient: bool = False, **more: Any
+    ) -> "subprocess.Popen[str]":
+        """Start a hook; a patient one waits for the answer of a busy machine, too."""
+        program = ["-c", PATIENT] if is_patient else ["-m", "mnemo"]
         given = {"session_id": session, "cwd": "/tmp/proj", **HOOKS.get(name, {}), **more}
         given["transcript_path"] = str(self.transcript(session))
         process = subprocess.Popen(
-            [sys.executable, "-m", "mnemo", "hook", name],
+            [sys.executable, *program, "hook", name],
             env=self.env, text=True, cwd=self.folder,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
@@ -106,9 +111,9 @@ class Agent:
         return str(told["additionalContext"])
 
     def asked(self, prompt: str, session: str = "s2") -> str:
-        """What a prompt recalls, as soon as it comes in time: this machine may be busy."""
+        """What a prompt recalls, as soon as the process has started."""
         for _ in range(50):
-            if found := self.hook("user-prompt-submit", session, prompt=prompt):
+            if found := self.hook("user-prompt-submit", session, is_patient=True, prompt=prompt):
                 return found
         return ""
 
@@ -234,7 +239,7 @@ def test_a_session_starts_with_notes_and_facts(agent):
     agent.hook("session-start", "s2")  # starts the process
     found = ""
     for _ in range(50):
-        found = found or agent.hook("session-start", "s2")
+        found = found or agent.hook("session-start", "s2", is_patient=True)
     assert "How the project is built" in found
     assert "cello in Bern" in found
 
