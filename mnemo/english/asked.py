@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mnemo.english.entities import dates, names, numbers
+from mnemo.english.entities import dates, names, numbers, subject, verb_of
 from mnemo.english.slot_table import ATTRIBUTES, SPELLINGS, SYNONYMS
 from mnemo.english.slots import claims
+from mnemo.english.verbs import tokens_of
 from mnemo.english.words import MONTHS, WEEKDAYS, index_terms
-from mnemo.runtime.text import fold, stem, words
+from mnemo.runtime.text import STOP_WORDS, fold, stem, words
 
 _WAYS = {
     ("job", "employer"): r"\b(?:job|occupation|profession|career|work(?:s|ing)? as"
@@ -75,6 +76,7 @@ _ABOUT_ANOTHER = re.compile(
     rf"(?!family\b){_RELATION}\b"
 )
 _OF_SPEAKER = re.compile(r"\W*i(?:['’](?:m|ve|d|ll))?\b")
+_SPEAKER = re.compile(r"\b(?:i|me|we|us)\b")
 _OF_MORE = re.compile(rf"\b(?:{_RELATION}s?|we|us|our|he|him|his|she|her|hers|they|them|their)\b")
 _ASKS_OF_ANOTHER = re.compile(rf"\b{_RELATION}s?\b|\bwho(?:m|se)?\b|\bnames?\b|\bcalled\b")
 _NAMED = re.compile(rf"\b(?:{'|'.join(said for _, said in ATTRIBUTES)})\b")
@@ -250,6 +252,38 @@ def tells_change(word: str) -> bool:
     return any(pattern.fullmatch(word) for pattern in _PATTERNS.values())
 
 
+def tell_of_two(older: str, newer: str) -> bool:
+    """
+    Whether *newer* speaks of something else than *older*, which so holds on.
+
+    One is of the speaker alone, the other of another person alone; or both say by the same verb
+    what is or does a subject that is called by a word which the other has not: "Bo's bike is red",
+    "Di's bike is blue".
+    """
+    if any(_is_of_the_other(*both) for both in ((older, newer), (newer, older))):
+        return True
+    is_alike = verb_of(older) == verb_of(newer) != ""
+    return is_alike and _has_own(older, newer) and _has_own(newer, older)
+
+
+def _is_of_the_other(one: str, other: str) -> bool:
+    """Whether *one* is of the speaker alone, and *other* of another person alone."""
+    said, told = fold(one), fold(other)
+    return (
+        _OF_SPEAKER.match(said) is not None
+        and not _OF_MORE.search(said)
+        and not names(one)
+        and _OF_ANOTHER.match(told) is not None
+        and not _SPEAKER.search(told)
+    )
+
+
+def _has_own(one: str, other: str) -> bool:
+    """Whether the subject of *one* is called by a word that *other* has not."""
+    called = (word for word in subject(one) if word not in STOP_WORDS)
+    return not {*index_terms(" ".join(called))} <= {*index_terms(" ".join(tokens_of(other)))}
+
+
 VALUES = ("money", "time", "day", "number")
 """Types of values that a sentence may give."""
 
@@ -281,6 +315,37 @@ def _found(pattern: re.Pattern[str], text: str) -> frozenset[str]:
         next(filter(None, match.groups())).rstrip(".,").replace(" ", "")
         for match in pattern.finditer(text)
     )
+
+
+# ── Whom a question calls the user ──────────────────────────────────────────────────
+
+# A thing of users, not who speaks: "the user table".
+_OF_USERS = (
+    r"(?:tables?|interface|ids?|accounts?|names?|models?|stor(?:y|ies)|guides?|manual|data|input"
+    r"|profiles?|settings|agent|groups?|roles?|service|sessions?|base|experience|tests?)\b"
+)
+_USER = re.compile(
+    rf"\b(?:(?P<verb>does|did|do|has|have|is|are|was|will|can|could|should|would|must|may) )?"
+    rf"the user(?P<owner>['’]s)?\b(?! {_OF_USERS})",
+    re.IGNORECASE,
+)
+_OF_FIRST = {"does": "do", "has": "have", "is": "am", "are": "am"}
+
+
+def in_own_words(question: str) -> str:
+    """
+    *question* with the user as who speaks: of "the user's job" one says "my job".
+
+    What users say of themselves is in the first person, and nearer to such a question.
+    """
+    return _USER.sub(_first_person, question)
+
+
+def _first_person(found: re.Match[str]) -> str:
+    verb = (found["verb"] or "").lower()
+    if found["owner"]:
+        return f"{found['verb']} my" if verb else "my"
+    return f"{_OF_FIRST.get(verb, verb)} I" if verb else "me"
 
 
 # ── What asks and names no topic ────────────────────────────────────────────────────────

@@ -111,14 +111,26 @@ def subject(text: str) -> tuple[str, ...]:
 
     ``'s`` follows an owner, ``and`` joins two, ``the`` is kept; empty if no verb is recognised.
     """
-    words = active(LEADING.sub("", BRACKETS.sub(" ", text).strip()))
-    verb = finite_verb(words, sure=False)
+    words, verb = _clause(text)
     found: list[str] = []
     for word in words[:verb] if verb is not None else ():
         if word[0].isalnum() and not is_adverb(word.lower()):
             owner = _POSSESSIVE.sub("", word)
             found += [fold(owner)] if owner == word else [fold(owner), "'s"]
     return _without_article(found)
+
+
+@lru_cache(maxsize=256)
+def verb_of(text: str) -> str:
+    """The stem of the finite verb behind the ``subject`` of *text*; empty if none is recognised."""
+    words, verb = _clause(text)
+    return "" if verb is None else stem(fold(words[verb]))
+
+
+def _clause(text: str) -> tuple[tuple[str, ...], int | None]:
+    """The words of *text* in the active voice, what leads aside, and where its verb stands."""
+    words = active(LEADING.sub("", BRACKETS.sub(" ", text).strip()))
+    return words, finite_verb(words, sure=False)
 
 
 def _without_article(words: list[str]) -> tuple[str, ...]:

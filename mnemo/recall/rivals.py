@@ -30,6 +30,7 @@ from mnemo.english.asked import (
     VALUES,
     asked_in,
     kinds_of,
+    tell_of_two,
     tells_change,
     told_by,
     values_of,
@@ -219,6 +220,8 @@ def _still_asked(
 
     def is_asked(older: int, newer: int) -> bool:
         if called & said[older] - said[newer] and _named(texts[newer]) - said[older]:
+            return False
+        if tell_of_two(*_on_topic_of(question, given, (older, newer))):
             return False
         kinds = kinds_of(texts[newer])
         if gives[older] and not gives[newer] and "end" not in kinds:

@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from mnemo.config import ScoringConfig, TypeScoring
-from mnemo.english.asked import without_scaffolding
+from mnemo.english.asked import in_own_words, without_scaffolding
 from mnemo.english.forms import DATE, FIRST, NUMBER, PLACE
 from mnemo.english.words import index_terms
 from mnemo.index.columns import Floats, Ints, Mask
@@ -64,7 +64,8 @@ class RecallQuestion:
     Attributes:
         terms: Index term → weight in BM25; 1 for the query's own.
         named: Folded words of the query; an actor among them is named by it.
-        texts: To be embedded: the topic, the tags that say more than it does, and last the context.
+        texts: To be embedded: the topic in the user's own words, the tags that say more than it
+            does, and last the context.
         about: Whose words are asked for: what did *you* suggest; *I*, *my*.
         vectors: Unit rows of the query and these tags; ``None`` without an embedder.
     """
@@ -99,7 +100,7 @@ def ask(
         terms=weighted | own,
         named=frozenset(word.removesuffix("'s") for word in words(query)),
         query=query,
-        texts=(topic, *telling, *([context.text] if context else [])),
+        texts=(in_own_words(topic), *telling, *([context.text] if context else [])),
         about="agent" if _OF_THE_AGENT.search(folded) else about,
         has_context=context is not None,
     )

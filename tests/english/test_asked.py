@@ -2,7 +2,7 @@
 
 import pytest
 
-from mnemo.english.asked import asked_in
+from mnemo.english.asked import asked_in, in_own_words, tell_of_two
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,55 @@ def test_what_tells_of_the_speaker_alone_passes_by_a_question_about_another(
 ):
     """A pronoun or a name may be who is asked about."""
     assert asked_in(question).is_past_by(said) == is_past
+
+
+@pytest.mark.parametrize(
+    ("question", "own"),
+    [
+        ("What is the user's job?", "What is my job?"),
+        ("Which drugs must the user avoid?", "Which drugs must I avoid?"),
+        ("Where does the user live now?", "Where do I live now?"),
+        ("Is the user married?", "am I married?"),
+        ("Who is the user’s boss?", "Who is my boss?"),
+        ("What did Bo give the user?", "What did Bo give me?"),
+        ("Can I serve the user's sister shrimp?", "Can I serve my sister shrimp?"),
+        ("What is in the user table?", "What is in the user table?"),
+        ("Is the user interface dark?", "Is the user interface dark?"),
+        ("Who uses it?", "Who uses it?"),
+    ],
+)
+def test_the_user_of_a_question_is_who_speaks(question, own):
+    """Things of users in general are left alone."""
+    assert in_own_words(question) == own
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Our cat Minka eats tuna.", "Our dog Bo eats beef."),
+        ("Anna's birthday is in May.", "Peter's birthday is in August."),
+        ("The kitchen walls are yellow.", "The bedroom walls are blue."),
+        ("I quit smoking.", "My wife smokes on the balcony."),
+    ],
+)
+def test_two_things_said_alike_are_two(one, other):
+    """In both orders."""
+    assert tell_of_two(one, other)
+    assert tell_of_two(other, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The rent is 820.", "The landlord raised the rent to 905."),
+        ("The well water failed the test.", "An iron filter is in, the second test was fine."),
+        ("I live in Lyon.", "My flat in Ghent is lovely."),
+        ("My boss is Mr Harding.", "My boss Elena is off today."),
+        ("I'm single.", "My wife and I live in Rome."),
+        ("Grandma is 88.", "Mum says grandma is actually 89."),
+    ],
+)
+def test_one_thing_said_twice_or_in_another_way_is_no_two(one, other):
+    """A subject that the other sentence names, or another verb: they may be of one thing."""
+    assert not tell_of_two(one, other)
+    assert not tell_of_two(other, one)

@@ -108,6 +108,49 @@ def test_a_newer_of_another_name_or_without_the_value_asked_for_is_no_rival(ques
     assert found == Ranking([0, 1], [None, None])
 
 
+SIBLINGS = [
+    (
+        "What sport does the elder boy do?",
+        "My older son plays chess.",
+        "My younger son plays golf.",
+    ),
+    ("Which version is in production?", "Prod runs Postgres 15.", "Staging runs Postgres 16."),
+    ("Which drug is taken at night?", "My morning pill is zinc.", "My evening pill is a statin."),
+    ("What does Birch pay?", "Client Birch pays 75 an hour.", "Client Acme pays 90 an hour."),
+    ("How old is my grandma?", "My grandma in Bonn is 91.", "My grandma in Kiel is 86."),
+    (
+        "What is Ahmed allergic to?",
+        "My colleague Ahmed is allergic to nuts.",
+        "I'm allergic to soy.",
+    ),
+    ("What is the user allergic to?", "I'm allergic to soy.", "My wife is allergic to nuts."),
+    ("Is the old car sold?", "The old car is red.", "The new van is sold."),
+]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("question", "one", "other"), SIBLINGS)
+def test_a_sibling_said_in_the_same_way_is_no_rival(question, one, other, turned):
+    """Alike but for what they speak of: neither replaces the other, whichever was said later."""
+    told = candidates(*((other, one) if turned else (one, other)), near=0.8)
+    assert outdated(question, told) == Ranking([0, 1], [None, None])
+
+
+@pytest.mark.parametrize(
+    ("question", "older", "newer"),
+    [
+        ("What version is it?", "Prod runs Postgres 15.", "Prod runs Postgres 16."),
+        ("Who is her boss?", "My boss is Mr Harding.", "My boss Elena is very kind."),
+        ("How full is db1?", "Disk usage on db1 is 60%.", "Disk usage on db1 is 91%."),
+        ("Where does she work?", "I work at a bank.", "My boss moved me to the mill."),
+        ("What is the rent?", "The rent is 820.", "My landlord raised the rent to 905."),
+    ],
+)
+def test_what_is_said_of_one_subject_stays_a_rival(question, older, newer):
+    """More words for one subject, or the speaker in another's sentence, make no sibling."""
+    assert outdated(question, candidates(older, newer, near=0.9)).order == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("question", "older", "newer"),
     [

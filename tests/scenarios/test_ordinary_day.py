@@ -176,3 +176,46 @@ async def test_what_ended_the_best_statement_is_never_cut():
         await repo.settle()
         found = (await repo.recall("Which package manager is in use?", k=5)).candidates
     assert "uv.lock" in " ".join(c.node.text for c in found[:2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("turned", [False, True])
+async def test_of_siblings_said_alike_the_one_asked_for_stands_first_and_none_is_marked(turned):
+    """Sons, servers, pills and clients of one kind: the later is said of another."""
+    asked = {
+        ("What sport does the elder boy do?", "What sport does the younger boy do?"): (
+            "My older son plays football.",
+            "My younger son plays tennis.",
+        ),
+        ("Which Postgres version is in production?", "Which version does staging have?"): (
+            "Prod runs Postgres 15.",
+            "Staging runs Postgres 16.",
+        ),
+        ("How much does Acme pay an hour?", "What is Birch's rate?"): (
+            "Client Acme pays 90 an hour.",
+            "Client Birch pays 75 an hour.",
+        ),
+    }
+    async with Mnemo("memory:") as memory:
+        for number, (questions, lines) in enumerate(asked.items()):
+            repo = await memory.open_repo(f"siblings-{number}")
+            for day, line in enumerate(reversed(lines) if turned else lines, start=1):
+                await repo.remember(line, at=datetime(2026, 3, day, tzinfo=UTC))
+            await repo.settle()
+            for question, line in zip(questions, lines, strict=True):
+                best, other = (await repo.recall(question)).candidates
+                assert best.sources[0].text == line, question
+                marks = {best.outdated_by, best.valid_to, other.outdated_by, other.valid_to}
+                assert marks == {None}, question
+
+
+@pytest.mark.slow
+async def test_a_question_about_the_user_is_read_as_the_user_would_put_it():
+    """Two tastes: what "the user" enjoys is what somebody says "I love" of."""
+    async with Mnemo("memory:") as memory:
+        repo = await memory.open_repo("ada")
+        for day, line in enumerate(("I love jazz.", "I can't stand country music."), start=1):
+            await repo.remember(line, at=datetime(2026, 3, day, tzinfo=UTC))
+        await repo.settle()
+        found = await repo.recall("What music does the user enjoy?")
+        assert found.candidates[0].sources[0].text == "I love jazz."
