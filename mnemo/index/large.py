@@ -332,14 +332,15 @@ def of_kind(segments: Iterable[Segment], kind: str, wanted: type[S]) -> tuple[S,
 
 def without_replaced(segments: Sequence[Segment]) -> list[Segment]:
     """*segments* without the documents that a later one has anew."""
-    found, later = list[Segment](), list[Names]()
-    for one in reversed(segments):
-        ids = [sealed.ids for sealed in one.sealed.values()]
-        for known in later:
-            one = one.without([id for names in ids for id in names.shared(known)])
-        found.append(one)
-        later += ids
-    return found[::-1]
+    every = [sealed.ids.by_hash()[0] for one in segments for sealed in one.sealed.values()]
+    hashed = np.sort(np.concatenate([np.zeros(0, np.uint64), *every]))
+    twice = hashed[1:][hashed[1:] == hashed[:-1]]
+    found, later = [*segments], set[str]()
+    for at in range(len(found) - 1, -1, -1) if len(twice) else ():
+        named = (sealed.ids.hashed_as(twice) for sealed in found[at].sealed.values())
+        ids = {id for some in named for id in some}
+        found[at], later = found[at].without([*ids & later]), later | ids
+    return found
 
 
 class _Held(Postings):

@@ -105,6 +105,14 @@ class Stored:
             self._body.check_each(np.minimum(self._at + begins * self._width, end - size), size)
         return self._array
 
+    def around(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the rows, which ascend, begin and cease to be each of *values*."""
+        first, last = (self._array.searchsorted(values, side) for side in ("left", "right"))
+        # Undamaged rows on both sides of where a value belongs show that it belongs there.
+        beside = np.concatenate((first - 1, first, last - 1, last))
+        self.rows(beside[(beside >= 0) & (beside < len(self))])
+        return first, last
+
     def rows(self, numbers: Numbers) -> NDArray[Any]:
         """The rows *numbers*, from 0, copied."""
         numbers = np.asarray(numbers, np.int64)
@@ -217,9 +225,12 @@ class Names(Sequence[str]):
     ) -> tuple[Places, Places]:
         """All places of *asked*: which of them, ascending, and where."""
         hashed = hashes(asked) if hashed is None else hashed
-        ordered, order = self._sorted()
-        first = ordered.searchsorted(hashed)
-        counts = ordered.searchsorted(hashed, "right") - first
+        if self._found:
+            first, last = self._found[0].around(hashed)
+        else:
+            ordered, order = self.by_hash()
+            first, last = (ordered.searchsorted(hashed, side) for side in ("left", "right"))
+        counts = last - first
         which = at = counts.nonzero()[0]
         if len(which):
             if counts.max() > 1:
@@ -228,7 +239,7 @@ class Names(Sequence[str]):
                 at = np.repeat(first, counts) + within
             else:
                 at = first[which]
-        places = order[at].astype(np.int64)
+        places = (self._found[1].rows(at) if self._found else order[at]).astype(np.int64)
         found = zip(which.tolist(), self.some(places), strict=True)
         same = [asked[one] == name for one, name in found]
         return (which, places) if all(same) else (which[same], places[same])
@@ -242,22 +253,21 @@ class Names(Sequence[str]):
 
     def hashed(self, numbers: Numbers) -> NDArray[np.uint64]:
         """The ``hashes`` of the names *numbers*."""
-        ordered, order = self._sorted()
+        ordered, order = self.by_hash()
         if not len(self._places):
             places = np.empty_like(order)
             places[order] = np.arange(len(order))
             self._places = places  # As a whole: others may read meanwhile.
         return np.asarray(ordered[self._places[numbers]])
 
-    def shared(self, other: Names) -> list[str]:
-        """The names that *other* has as well."""
-        (ordered, order), (theirs, _) = self._sorted(), other._sorted()
-        first, last = (np.searchsorted(theirs, ordered, side) for side in ("left", "right"))
-        names = self.some(order[first < last])
-        return [names[one] for one in other.find_all(names)[0].tolist()]
+    def hashed_as(self, some: NDArray[np.uint64]) -> list[str]:
+        """The names with one of the hashes *some*, which ascend and are not none."""
+        ordered, order = self.by_hash()
+        at = np.minimum(some.searchsorted(ordered), len(some) - 1)
+        return self.some(order[some[at] == ordered])
 
-    def _sorted(self) -> tuple[NDArray[np.uint64], NDArray[Any]]:
-        """The hashes, ascending, and the places of their names."""
+    def by_hash(self) -> tuple[NDArray[np.uint64], NDArray[Any]]:
+        """The ``hashes``, ascending, and the places of their names."""
         if not self._found:
             return _ordered(self)
         ordered, order = (stored.cut() for stored in self._found)

@@ -72,6 +72,24 @@ def test_names_of_the_same_hash_are_told_apart(monkeypatch):
     assert [part.tolist() for part in found.find_all(["b", "c", "a"])] == [[0, 2, 2], [1, 0, 2]]
 
 
+def test_a_name_is_found_among_damaged_ones_or_refused():
+    """What its search compared and did not check sent it where the blocks beside say otherwise."""
+    names, chance = [f"name {number}" for number in range(3_000)], np.random.default_rng(2)
+    segment = packed_batch(Batch({}, {"ids": names}), findable=True)
+    refused, size = 0, len(segment) - 8_192
+    for _ in range(60):
+        damaged = bytearray(segment)
+        at = 8_192 + int(chance.integers(size // 2_048)) * 2_048
+        damaged[at : at + 2_048] = chance.bytes(2_048)
+        found = opened(bytes(damaged[: len(segment)])).names["ids"]
+        for number in chance.integers(-300, 3_000, 20).tolist():
+            try:
+                assert found.find([f"name {number}"]).tolist() == [max(number, -1)]
+            except ValueError:
+                refused += 1
+    assert 0 < refused < 600
+
+
 @pytest.mark.parametrize("findable", [False, True])
 def test_the_hashes_of_names_are_known_by_their_places(findable):
     """Without reading the names, in whatever order they are asked for."""
