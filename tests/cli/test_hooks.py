@@ -334,6 +334,7 @@ def test_a_memory_that_is_being_made_has_nothing_to_say_yet(agent):
         assert agent.hook("user-prompt-submit", prompt="The cello?") == ""
 
 
+@pytest.mark.long
 def test_a_late_answer_is_none(agent):
     """Whatever the process does, the prompt goes on."""
     agent.say("s1", *TALK)
@@ -348,6 +349,7 @@ def test_a_late_answer_is_none(agent):
         assert agent.hook("user-prompt-submit", prompt="The cello?") == ""
 
 
+@pytest.mark.long
 def test_eight_sessions_at_once_share_one_process_that_may_be_killed(agent):
     """Every line is stored once, in its own session's order."""
     names = [f"s{number}" for number in range(8)]

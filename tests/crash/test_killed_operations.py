@@ -22,7 +22,7 @@ from mnemo.testing import HashingEmbedder, ManualClock
 from mnemo.values.derived import Thread
 from mnemo.values.erasure import Selection
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 OLD, NEW = HashingEmbedder(64), HashingEmbedder(96)
 WORD = "zwxqkvbnjhgfdp"

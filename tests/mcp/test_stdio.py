@@ -97,6 +97,7 @@ async def test_a_call_of_ten_megabytes_is_refused_and_the_next_is_served(connect
     assert await stored(tmp_path) == ["Ada plays the cello."]
 
 
+@pytest.mark.long
 async def test_two_servers_share_one_file(connect):
     """What one acknowledged the other recalls, both ways."""
     async with connect() as first, connect() as second:
@@ -106,6 +107,7 @@ async def test_two_servers_share_one_file(connect):
         assert "bread" in await recalled(first, "What does Ben bake?")
 
 
+@pytest.mark.long
 async def test_a_killed_server_has_lost_nothing_it_acknowledged(connect, server_id, tmp_path):
     """SIGKILL between two calls: the client sees an error, the next server has all of it."""
     said = [f"Fact number {number}." for number in range(5)]
@@ -146,6 +148,7 @@ anyio.run(main)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["between", "during"])
 async def test_a_server_ends_when_its_client_vanishes(server_id, tmp_path, when):
     """Between two calls or during one, the closed pipe ends the server, and it has kept all."""

@@ -181,6 +181,7 @@ async def told(place: Any, way: tuple[list[str], list[int]]) -> None:
                 same(await (await Story.begin(memory)).answers(), PLAIN)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @given(way=ways())
 async def test_order_and_portions_change_no_ranking(way: tuple[list[str], list[int]]) -> None:

@@ -23,7 +23,9 @@ async def opened(path: Path, count: Callable[[str], int] | None) -> AsyncIterato
     async with repository(path, "r", config=config) as repo:
         session = await repo.start_session("g")
         for n in range(12):
-            await session.append(f"The fox number {n} unhesitatingly oversprings the river in Lisbon.", "Seen.")
+            await session.append(
+                f"The fox number {n} unhesitatingly oversprings the river in Lisbon.", "Seen."
+            )
         for name in ("foxes", "rivers", "lisbon"):
             await repo.notes.write(f"topic-{name}", f"The fox of {name}. " * 20, f"About {name}")
         yield repo

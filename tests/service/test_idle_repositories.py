@@ -138,6 +138,7 @@ async def test_what_is_due_when_a_repository_opens_is_done_at_once(db):
                 await anyio.lowlevel.checkpoint()
 
 
+@pytest.mark.long
 async def test_opening_reads_once_and_leaves_no_task(db, monkeypatch):
     """Of a repository where nothing is due, the hundredth as the first."""
     clock = ManualClock()

@@ -697,6 +697,7 @@ ANY_STORY = given(
 THRICE = [Talk((Said(WORDS[0], 1, None, None),), WORDS[0], 2)] * 3
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(ONCE, max_examples=examples(150))
 @ANY_STORY

@@ -288,6 +288,7 @@ def test_repositories_of_one_file_share_nothing_but_the_file(ids, operations):
         asyncio.run(lives(Path(folder) / "shared.db", ids, operations))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @SETTINGS
 @given(ids=PLACES, operations=OPERATIONS)

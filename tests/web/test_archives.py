@@ -97,6 +97,7 @@ async def test_a_repository_leaves_comes_back_and_goes(store, serve, tmp_path):
     assert {token for _, _, token in done} == {"local"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_an_import_is_sent_again_after_its_server_was_killed(store, serve, tmp_path):
     """Nothing of the first half is there; the second time all of it is, and the store is whole."""
@@ -127,6 +128,7 @@ async def test_an_import_is_sent_again_after_its_server_was_killed(store, serve,
         assert await exported(memory, "r") == lines
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_a_client_that_leaves_its_export_frees_the_place(store, serve):
     """More of them than may be under way at once; the next one gets all of it."""

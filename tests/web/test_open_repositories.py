@@ -222,6 +222,7 @@ async def _crowd(asked: list[list[int]], most: int) -> None:
         assert len(opened.memory.list_repos()) <= most
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(asked=st.lists(st.lists(st.integers(0, 6), min_size=3, max_size=12), min_size=1, max_size=3))
