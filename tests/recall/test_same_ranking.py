@@ -189,6 +189,7 @@ async def test_order_and_portions_change_no_ranking(way: tuple[list[str], list[i
     await told("memory:", way)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @given(way=ways())
 @settings(max_examples=8)

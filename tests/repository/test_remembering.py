@@ -187,6 +187,7 @@ async def test_a_tool_call_waits_for_its_result(kit):
     assert (await kit.repo.statistics()).steps == 4
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_a_tool_group_may_be_longer_than_a_list(kit):
     """A group is one portion, and a call of ours takes 1,000 messages."""

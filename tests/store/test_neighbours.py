@@ -83,6 +83,7 @@ async def spent(steps: Counter[str], lines: list[str], others: int) -> Counter[s
         return +steps
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_calls_cost_as_much_beside_a_hundred_others(steps, lines):
     """From the first recall to the deletion: no function has SQLite do more."""

@@ -71,6 +71,7 @@ async def test_opening_releases_what_the_dead_owned(make, path):
     assert held == ([(None,)], [owner.token])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_two_processes_talk_in_one_thread(kit, path):
     """Each message gets a seq of its own, whoever says it; none is missing, none is lost."""

@@ -256,6 +256,7 @@ async def in_parts(content: bytes, count: int, *, pause_s: float = 0) -> AsyncIt
 # ── Beside others ────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 async def test_what_is_in_use_is_not_deleted(client, memory):
     """Who waits for something in it goes on; 503 says that it can be tried again."""
     await client.post("/v1/sessions", params={"repo": "r"}, json={"goal": "look"})

@@ -209,6 +209,7 @@ async def test_a_job_that_fails_says_why(client, held):
     assert "away" in found["problem"]["detail"]
 
 
+@pytest.mark.long
 async def test_a_repository_is_kept_open_for_its_job(client, memory, at_once):
     """And is not deleted under it."""
     await client.post("/v1/memories?repo=r", json={"text": "Ada plays the cello."})
@@ -290,6 +291,7 @@ def store(request, tmp_path):
     return str(tmp_path / "memory.db")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_processes_share_jobs_and_survive_each_other(store, serve, tmp_path):
     """One sees what the other runs, can cancel it, and tells it failed when the other is killed."""

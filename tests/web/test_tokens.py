@@ -43,6 +43,7 @@ async def lines_of(path, count):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_the_file_of_tokens_is_read_anew_and_the_audit_log_tells_what_they_did(
     serve, tmp_path
