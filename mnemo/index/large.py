@@ -337,8 +337,7 @@ def without_replaced(segments: Sequence[Segment]) -> list[Segment]:
     twice = hashed[1:][hashed[1:] == hashed[:-1]]
     found, later = [*segments], set[str]()
     for at in range(len(found) - 1, -1, -1) if len(twice) else ():
-        named = (sealed.ids.hashed_as(twice) for sealed in found[at].sealed.values())
-        ids = {id for some in named for id in some}
+        ids = {id for one in found[at].sealed.values() for id in one.ids.hashed_as(twice)}
         found[at], later = found[at].without([*ids & later]), later | ids
     return found
 

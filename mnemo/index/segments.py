@@ -268,10 +268,7 @@ class Names(Sequence[str]):
 
     def by_hash(self) -> tuple[NDArray[np.uint64], NDArray[Any]]:
         """The ``hashes``, ascending, and the places of their names."""
-        if not self._found:
-            return _ordered(self)
-        ordered, order = (stored.cut() for stored in self._found)
-        return ordered, order
+        return (self._found[0].cut(), self._found[1].cut()) if self._found else _ordered(self)
 
 
 Places: TypeAlias = NDArray[np.int64]
