@@ -16,7 +16,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from hashlib import blake2b
+from hashlib import blake2b, shake_128
 from itertools import pairwise
 from mmap import mmap
 from typing import Any, Literal, TypeAlias, get_args
@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.words import ANALYSER
+from mnemo.index.columns import ascending
 from mnemo.runtime.clock import breathed
 from mnemo.store.rows import UNDECODABLE
 from mnemo.values.feed import FeedCursor
@@ -49,13 +50,16 @@ NAMED: dict[str, tuple[str, ...]] = {
 # ── A segment as bytes ────────────────────────────────────────────────────────────────
 # Head, what is said in JSON, a checksum for each block of the arrays, and the arrays: all of it
 # little-endian and aligned, so that a file can be mapped, and opening it decodes no document.
+# What is no whole block at the end of the arrays is checked with the head.
 
 
-_MAGIC = b"mnemseg2"
+_MAGIC = b"mnemseg3"
 _HEAD = struct.Struct("<8sIIQ")
 _ALIGNED = 8
 _BLOCK = 4_096
 """Bytes under one checksum: a page, so that checking reads little that is not asked for."""
+_WEIGHTS = np.frombuffer(shake_128(_MAGIC).digest(_BLOCK), "<u8") | np.uint64(1)
+"""Of the words of a block, in its checksum; odd, so that no other value of one gives the same."""
 _FOUND = frozenset(("ids", "chains", "terms", "behind"))
 """Kinds of names whose hashes a findable segment holds."""
 _FEW = 8
@@ -124,17 +128,18 @@ class Stored:
 class Body:
     """The arrays of a segment as *bytes*, and the checksums of their blocks."""
 
-    __slots__ = ("_checked", "_sums", "bytes")
+    __slots__ = ("_blocks", "_checked", "_marks", "_sums", "bytes")
 
-    def __init__(self, data: memoryview, sums: NDArray[np.uint32]) -> None:
+    def __init__(self, data: memoryview, sums: NDArray[np.uint64]) -> None:
         self.bytes: memoryview = data
-        self._sums = sums
-        self._checked = bytearray(len(sums))
+        self._sums, self._blocks = sums, _blocks(data)
+        self._checked = bytearray(len(sums)) + b"\1"  # The rest is.
+        self._marks = np.frombuffer(self._checked, np.uint8)
 
     def check(self, begin: int, end: int) -> None:
         """Check the blocks that hold the bytes from *begin* to *end*."""
         if not self.has(begin, end):
-            self._check({*range(begin // _BLOCK, -(-end // _BLOCK))})
+            self._check(slice(begin // _BLOCK, min(-(-end // _BLOCK), len(self._sums))))
 
     def has(self, begin: int, end: int) -> bool:
         """Whether these were checked."""
@@ -142,23 +147,26 @@ class Body:
 
     def check_each(self, begins: NDArray[np.int64], size: int) -> None:
         """Likewise *size* bytes from each of *begins* on."""
-        if not size:
-            return
         bits = _BLOCK.bit_length() - 1  # Shifting takes a tenth of the time of dividing.
         first, last = begins >> bits, (begins + (size - 1)) >> bits
         between = (np.minimum(first + more, last) for more in range(1, size // _BLOCK + 1))
-        checked = np.frombuffer(self._checked, np.uint8)
         for blocks in (first, last, *between):
-            new = blocks[checked[blocks] == 0]
+            new = blocks[self._marks[blocks] == 0]
             if len(new):
-                self._check({*new.tolist()})
+                self._check(ascending(new))
 
-    def _check(self, blocks: set[int]) -> None:
-        for block in blocks:
-            at = block * _BLOCK
-            if zlib.crc32(self.bytes[at : at + _BLOCK]) != self._sums[block]:
-                raise DamagedSegment("a damaged segment: another checksum")
-            self._checked[block] = 1
+    def _check(self, blocks: slice | NDArray[np.int64]) -> None:
+        # As fast as the memory, where a CRC of each took five times as long.
+        sums = self._blocks[blocks] @ _WEIGHTS[: _BLOCK // 8]
+        if sums.tobytes() != self._sums[blocks].tobytes():
+            raise DamagedSegment("a damaged segment: another checksum")
+        self._marks[blocks] = 1
+
+
+def _blocks(data: Buffer) -> NDArray[np.uint64]:
+    """The words of the whole blocks of *data*."""
+    words = np.frombuffer(data, "<u8")
+    return words[: len(data) // _BLOCK * (_BLOCK // 8)].reshape(-1, _BLOCK // 8)
 
 
 class Columns(Mapping[str, NDArray[Any]]):
@@ -409,11 +417,9 @@ def packed(head: Head, batches: Batches, *, findable: bool = False) -> bytes:
         parts[kind] = [columns, names, repeats]
     said = _encoded(json.dumps([asdict(head), parts], ensure_ascii=False, separators=(",", ":")))
     said += b" " * (-len(said) % _ALIGNED)
-    sums = [zlib.crc32(body[at : at + _BLOCK]) for at in range(0, len(body), _BLOCK)]
-    summed = np.array(sums, "<u4").tobytes()
-    summed += bytes(-len(summed) % _ALIGNED)
-    checksum = zlib.crc32(summed, zlib.crc32(said))
-    return b"".join((_HEAD.pack(_MAGIC, checksum, len(said), len(body)), said, summed, body))
+    sums = (_blocks(body) @ _WEIGHTS[: _BLOCK // 8]).astype("<u8").tobytes()
+    checksum = zlib.crc32(body[len(body) // _BLOCK * _BLOCK :], zlib.crc32(said + sums))
+    return b"".join((_HEAD.pack(_MAGIC, checksum, len(said), len(body)), said, sums, body))
 
 
 def unpacked(segment: Buffer, *, at_once: bool = True) -> tuple[Head, Batches]:
@@ -438,13 +444,14 @@ def opened(segment: Buffer) -> tuple[memoryview, Body]:
     """What it says, and its arrays. *Raises* ``ValueError``: of another kind, length or head."""
     whole = memoryview(segment).toreadonly()
     magic, checksum, said, size = _HEAD.unpack(whole[: _HEAD.size].tobytes().ljust(_HEAD.size))
-    sums = -(-size // _BLOCK)
-    begin = _HEAD.size + said + sums * 4 + -sums * 4 % _ALIGNED
+    sums = size // _BLOCK
+    begin = _HEAD.size + said + sums * 8
     if magic != _MAGIC or len(whole) != begin + size:
         raise ValueError("of another length or kind")
-    if zlib.crc32(whole[_HEAD.size : begin]) != checksum:
+    rest = whole[begin + sums * _BLOCK :]
+    if zlib.crc32(rest, zlib.crc32(whole[_HEAD.size : begin])) != checksum:
         raise ValueError("another checksum")
-    body = Body(whole[begin:], np.frombuffer(whole, "<u4", sums, _HEAD.size + said))
+    body = Body(whole[begin:], np.frombuffer(whole, "<u8", sums, _HEAD.size + said))
     return whole[_HEAD.size : _HEAD.size + said], body
 
 

@@ -136,12 +136,13 @@ def test_parts_of_arrays_are_read(begin, end, numbers):
 
 
 SEGMENT = packed_batch(large())
+BODY = opened(SEGMENT).columns.stored["codes"]._body.bytes
 
 
 def test_nothing_is_read_by_opening():
-    """Neither checked nor decoded: only the head is."""
-    body = sum(column.nbytes for column in large().columns.values())
-    damaged = SEGMENT[:-body] + bytes(body)
+    """Neither checked nor decoded: only the head is, and what is no whole block."""
+    rest = len(BODY) % 4_096
+    damaged = SEGMENT[: -len(BODY)] + bytes(len(BODY) - rest) + SEGMENT[-rest:]
     found = opened(damaged)
     assert len(found) == 700
     for read in (lambda: found.columns["codes"], lambda: found.names["ids"][0]):
@@ -175,6 +176,24 @@ def test_damage_is_found_where_it_is_read(at):
     assert intact
     with pytest.raises(ValueError, match="damaged"):
         [*found.columns.values(), *found.names["ids"]]
+
+
+@given(st.data(), st.just(2**63) | st.integers(1, 2**64 - 1))
+@settings(max_examples=examples(100), deadline=None)
+def test_no_other_word_passes_for_one(data, other):
+    """Whatever it was; nor one that changed its place with another, in its block or elsewhere."""
+    damaged = bytearray(SEGMENT)
+    words = np.frombuffer(damaged, "<u8", offset=len(SEGMENT) - len(BODY))
+    at, there = (data.draw(st.integers(0, len(words) - 1)) for _ in range(2))
+    if data.draw(st.booleans()):
+        words[[at, there]] = words[[there, at]]
+    else:
+        words[at] ^= np.uint64(other)
+    if damaged == SEGMENT:
+        assert len(unpacked(damaged)[1]["steps"]) == 700
+    else:
+        with pytest.raises(ValueError, match="damaged"):
+            unpacked(damaged)
 
 
 def readings(found: Batch, batch: Batch) -> Any:
