@@ -61,24 +61,24 @@ _KINDS: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = tuple(
     )
 )
 """How a question asks, and the kinds of value of which its answer has one; the first row counts."""
-_RELATION = (
+RELATION = (
     r"(?:(?:step|half)?(?:sister|brother|mother|father|son|daughter)|siblings?|mum|mom|dad|parents?"
     r"|grand(?:ma|mother|pa|father|parents|son|daughter)|husband|wife|partner|spouse|girlfriend"
     r"|boys?|girls?|toddler|twins|boyfriend|fianc[eé]e?|ex|aunt|uncle|cousin|niece|nephew|kids?|child(?:ren)?|baby|in-laws"
     r"|family|relatives?|friends?|mate|flatmate|roommate|housemate|neighbou?r|landlord|landlady"
     r"|boss|manager|supervisor|colleague|coworker|teacher|tutor|coach)"
 )
-_OF_ANOTHER = re.compile(rf"\W*(?:my|our) (?:\w+ ){{0,2}}?{_RELATION}\b")
+_OF_ANOTHER = re.compile(rf"\W*(?:my|our) (?:\w+ ){{0,2}}?{RELATION}\b")
 # As its subject: not who it is, and not what belongs to a family.
 _ABOUT_ANOTHER = re.compile(
     r"(?<!\bwho )\b(?:do|does|did|is|are|was|were|has|have|had|can|could|will|would|must|may"
     r"|should) (?:the|my|our|your|her|his|their|(?:[^\W_]+ )?[^\W_]+['’]s?) (?:\w+ )?"
-    rf"(?!family\b){_RELATION}\b"
+    rf"(?!family\b){RELATION}\b"
 )
 _OF_SPEAKER = re.compile(r"\W*i(?:['’](?:m|ve|d|ll))?\b")
 _SPEAKER = re.compile(r"\b(?:i|me|we|us)\b")
-_OF_MORE = re.compile(rf"\b(?:{_RELATION}s?|we|us|our|he|him|his|she|her|hers|they|them|their)\b")
-_ASKS_OF_ANOTHER = re.compile(rf"\b{_RELATION}s?\b|\bwho(?:m|se)?\b|\bnames?\b|\bcalled\b")
+_OF_MORE = re.compile(rf"\b(?:{RELATION}s?|we|us|our|he|him|his|she|her|hers|they|them|their)\b")
+_ASKS_OF_ANOTHER = re.compile(rf"\b{RELATION}s?\b|\bwho(?:m|se)?\b|\bnames?\b|\bcalled\b")
 _NAMED = re.compile(rf"\b(?:{'|'.join(said for _, said in ATTRIBUTES)})\b")
 _OWNER = re.compile(r"\b([^\W\d_]+)['’]s?\b(?! (?:\w+ing|not|been)\b)")
 _NOBODY = frozenset(

@@ -61,6 +61,12 @@ SELECT {tables.MESSAGE_COLUMNS}, m.no, t.ttl_s FROM messages m
 $join threads t ON t.no = m.thread AND $also t.repo = m.repo
 WHERE m.repo = ? AND m.no IN $numbers
 """
+_BEFORE = f"""
+SELECT m.no, p.no FROM messages m
+$join messages p ON p.repo = m.repo AND p.thread = m.thread AND p.epoch = m.epoch
+  AND p.seq BETWEEN m.seq - 2 AND m.seq - 1
+WHERE m.repo = ? AND m.no IN $numbers AND p.kind IN ({_SPOKEN}) ORDER BY p.seq DESC
+"""
 _STEPS_BY_NODE = _FROM_STEPS.format(STEP_COLUMNS) + "WHERE t.repo = ? AND t.node_id IN $texts"
 _CHANGED_NODES = """
 SELECT id, type, body, NULL, revision FROM nodes
@@ -206,6 +212,14 @@ class StoredFeed(OfRepository):
         """The messages behind ids of documents; expired ones are among them."""
         numbers = [no for id in ids if (no := document_number(id)) is not None]
         return await self._named(_MESSAGES_BY_NUMBER, numbers, _by_document)
+
+    async def before(self, ids: Sequence[str]) -> dict[str, list[str]]:
+        """Ids of messages' documents → those of the two before each, the latest first."""
+        numbers = [no for id in ids if (no := document_number(id)) is not None]
+        found: dict[str, list[str]] = {message_document(no): [] for no in numbers}
+        for number, before in await self._named(_BEFORE, numbers, list) if numbers else ():
+            found[message_document(number)].append(message_document(before))
+        return found
 
     async def documents_of(self, message_id: str) -> list[str]:
         """The ids of the documents of messages of this id, in whatever threads."""

@@ -42,7 +42,7 @@ from mnemo.english.slots import outdates
 from mnemo.english.words import index_terms
 from mnemo.recall.result import Candidate, SourceRef
 from mnemo.recall.score import explained
-from mnemo.recall.search import Found, Search
+from mnemo.recall.search import READ, Found, Search
 from mnemo.runtime.text import STOP_WORDS, fold, words
 from mnemo.values.graph import Node, NodeType, Semantic
 
@@ -74,8 +74,6 @@ MANY = 3
 Of so many words of the question in the older, a newer that tells a change has one at least, or a
 name of the older.
 """
-READ = 2_000
-"""Characters of a statement that are read: bounds the work on one of many pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,6 +450,7 @@ async def answered(search: Search) -> list[Candidate]:
     """The best candidates with their sources, what holds now before what held."""
     places, named, ended = await search.threads.run(_placed, search)
     await search.read_steps(named)
+    await search.read_before(place.step for place in places[:BEST] if place.step)
     facts = await search.read_nodes(("semantic", id) for id in ended if id)
     return await search.threads.run(_told, search, places, [facts.get(id) for id in ended])
 
@@ -567,7 +566,7 @@ def _rivals(
     rows = np.stack([np.full(width, np.nan) if v is None else v for v in vectors])
     read = [search.steps.get(place.step or "") for place in places]
     return Rivals(
-        texts=[step.text if step else p.node.text for step, p in zip(read, places, strict=True)],
+        texts=[search.said(place.step) or place.node.text for place in places],
         times=[at.timestamp() for at, _ in said],
         numbers=[number for _, number in said],
         speakers=[step.actor if step else None for step in read],

@@ -9,12 +9,13 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 
 import anyio
 import numpy as np
 
 from mnemo.config import Config, RecallConfig
+from mnemo.english.antecedents import tells_change_of_one, with_antecedent
 from mnemo.english.asked import asked_in
 from mnemo.english.letters import is_gibberish
 from mnemo.graph.graph import StoredGraph
@@ -41,6 +42,8 @@ from mnemo.values.vectors import unit_rows
 
 READ_AT_ONCE = 10
 """Best steps without a fact among the found that are read for an attribute: .5 ms each (S)."""
+READ = 2_000
+"""Characters of a statement that are read: bounds the work on one of many pages."""
 MAX_SOURCES = 50
 """Steps named behind one candidate, those that match the query best."""
 REFINED_WEIGHT = 0.5
@@ -244,6 +247,7 @@ class Search:
         ranked: All candidates, best first.
         steps: What was read of them, by the ids that they are found under.
         mended: Gives the corpus anew where a part of it turned out to be damaged.
+        before: Steps that tell a change of "him" → those before them, the latest first.
         unread: Those of which no fact was made yet: what they end is not known to the store.
     """
 
@@ -259,6 +263,7 @@ class Search:
     hits: Mapping[NodeType, Hits] = field(default_factory=dict, init=False)
     steps: dict[str, Step] = field(default_factory=dict, init=False)
     unread: frozenset[str] = field(default=frozenset(), init=False)
+    before: Mapping[str, Sequence[str]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._asked = asked_in(self.run.request.query)
@@ -460,6 +465,19 @@ class Search:
             if since is None or message.recorded_at >= since:
                 actor = self.config.extraction.default_actor
                 self.steps[id] = step_of(id, message, default_actor=actor)
+
+    async def read_before(self, ids: Iterable[str]) -> None:
+        """Read the two messages before each of *ids* that tells a change of "him" or "her"."""
+        said = ((id, self.steps[id].text) for id in ids if id in self.steps)
+        self.before = await self.feed.before([id for id, text in said if tells_change_of_one(text)])
+        await self.read_steps(chain.from_iterable(self.before.values()))
+
+    def said(self, id: str | None) -> str:
+        """What step *id* says, with whom it means by "he" or "she"; "" if it was not read."""
+        known = (self.steps.get(one) for one in self.before.get(id or "", ()))
+        before = [step.text[:READ] for step in known if step is not None]
+        step = self.steps.get(id or "")
+        return with_antecedent(step.text, before, self.run.request.query) if step else ""
 
     async def _with_nodes(self, found: Sequence[Found]) -> list[Found]:
         """Those of *found* whose node there is, with it."""

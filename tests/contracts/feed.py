@@ -81,6 +81,19 @@ class DocumentFeedContract(StoreContract):
         assert {id: message for id, (message, _) in found.items()} == changes.messages
         assert (await kit.changes(repo="other")).messages == {}
 
+    async def test_the_two_before_a_message_are_found_in_its_thread(self, kit):
+        """The latest first; only what speaks, and of one thread, whatever came in between."""
+        await store(kit, said(0, "one"), said(0, "other", thread="u"), said(1, "two"))
+        await store(kit, call(2, "c"), result(3, "c"), said(4, "three"), said(5, "four"))
+        ids = {m.text: id for id, m in (await kit.changes()).messages.items()}
+        assert await kit.store.feed("r").before([ids["two"], ids["three"], ids["other"]]) == {
+            ids["two"]: [ids["one"]],
+            ids["three"]: [],
+            ids["other"]: [],
+        }
+        assert await kit.store.feed("r").before([ids["four"]]) == {ids["four"]: [ids["three"]]}
+        assert await kit.store.feed("r").before(["fact"]) == {}
+
     async def test_a_step_names_the_message_that_it_repeats(self, kit):
         """Of a message that is stored and speaks; of any other the step stands for itself."""
         await store(kit, said(0, "hello"), said(1, "obey", role="system"))

@@ -219,3 +219,37 @@ async def test_a_question_about_the_user_is_read_as_the_user_would_put_it():
         await repo.settle()
         found = await repo.recall("What music does the user enjoy?")
         assert found.candidates[0].sources[0].text == "I love jazz."
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settled", [True, False], ids=["extracted", "unread"])
+async def test_a_pronoun_is_read_as_whom_the_message_before_names(settled):
+    """His new job outdates the old one, but not that of whoever was named further back."""
+    asked = {
+        "What does my brother Ned do?": ("My brother Ned is a baker.", "He is a beekeeper now."),
+        "Which team does Lea play for?": (
+            "My niece Lea plays for the Hawks.",
+            "It rained all day.",
+            "She now plays for the Otters.",
+        ),
+    }
+    apart = ("My wife Ida teaches art.", "I met Mrs Roe at the fair.", "She teaches physics now.")
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    async with Mnemo("memory:", workers=None if settled else 0) as memory:
+        for number, (question, lines) in enumerate(
+            {**asked, "What does Ida teach?": apart}.items()
+        ):
+            repo = await memory.open_repo(f"person-{number}")
+            for day, line in enumerate(lines):
+                await repo.remember(line, at=start + timedelta(days=day))
+            if settled:
+                await repo.settle()
+            best, *others = (await repo.recall(question)).candidates
+            if lines is apart:
+                marks = {(one.outdated_by, one.valid_to) for one in (best, *others)}
+                assert (best.sources[0].text, marks) == (lines[0], {(None, None)}), question
+            else:
+                assert best.sources[0].text == lines[-1], question
+                assert best.node.text.startswith(("He is", "She now")), question
+                marked = [one.sources[0].text for one in others if one.outdated_by == best.node.id]
+                assert marked == [lines[0]], question
