@@ -371,3 +371,40 @@ async def test_one_hairline_goes_through_all_curves_and_the_figures_are_of_that_
         rows = page.get_by_role("region", name="as numbers").locator("tbody tr")
         await rows.nth(59).wait_for()
         assert await rows.count() == 60
+
+
+async def test_the_numbers_of_the_curves_are_sorted_by_every_column(browser, server, repo):
+    """By clicks and keys, down and then up; what was not measured is less than nothing."""
+    columns = {
+        "writes": [n * 7 % 60 for n in range(60)],
+        "recalls": [n * 11 % 60 for n in range(60)],
+        "recall_p95_ms": [None] * 30 + [n * 13 % 30 for n in range(30)],
+        "waiting": [n * 17 % 60 for n in range(60)],
+        "failed": [n * 23 % 60 for n in range(60)],
+    }
+    curves = {"step_s": 60, "from": 1_790_000_000, "series": columns}
+    async with inspected(browser, server) as inspector:
+        page = inspector.page
+        await page.route("**/v1/curves?**", lambda route: route.fulfill(json=curves))
+        await inspector.open("overview", repo=repo.id)
+        await page.get_by_text("as numbers").click()
+        table = page.get_by_role("region", name="as numbers").locator("table")
+        rows = table.locator("tbody tr")
+        await rows.nth(59).wait_for()
+
+        async def column(place, way):
+            await table.locator(f"th:nth-child({place + 1})[aria-sort={way}]").wait_for()
+            return await rows.evaluate_all(f"all => all.map(row => row.cells[{place}].innerText)")
+
+        times = await column(0, "descending")
+        for place, values in enumerate(columns.values(), 1):
+            known = sorted(n for n in values if n is not None)
+            up = ["–"] * (60 - len(known)) + [str(n) for n in known]
+            await table.locator("thead button").nth(place).click()
+            assert await column(place, "descending") == up[::-1]
+            await table.locator("thead button").nth(place).press("Enter")
+            assert await column(place, "ascending") == up
+        for way, told in (("descending", times), ("ascending", times[::-1])):
+            await table.locator("thead button").first.click()
+            assert await column(0, way) == told
+        assert await inspector.violations() == []

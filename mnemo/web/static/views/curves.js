@@ -1,7 +1,7 @@
 // Curves of the last hour: writes, recalls, their time, what waits, what failed; one hairline through all.
 
 import { get } from "../api.js";
-import { clock, html, number, useContext, useEffect, useLoad, useRef, useState, World } from "../parts.js";
+import { clock, html, number, useContext, useEffect, useLoad, useRef, useSorted, useState, World } from "../parts.js";
 
 const SERIES = {
   writes: { name: "Came in", unit: "writes/min", isRate: true, fill: true },
@@ -35,11 +35,18 @@ export function Curves() {
       ${Object.entries(SERIES).map(([key, how]) => html`<${Curve} key=${`${key} ${found.step_s}`} ...${{ how, times, at, theme, live, of, step_s: found.step_s }} values=${found.series[key] ?? []} onAt=${setAt} />`)}
     </div>
     <div class="spans switch" role="group" aria-label="Time">${Object.entries(SPANS).map(([name, label]) => html`<button key=${name} aria-pressed=${name === of ? "true" : "false"} onClick=${() => (setAt(null), setOf(name))}>${label}</button>`)}</div>
-    <details class="body" onToggle=${(event) => setListed(event.target.open)}><summary class="origin">as numbers</summary>${isListed && html`<div class="scroll" tabindex="0" role="region" aria-label="Curves as numbers"><table>
-      <thead><tr><th scope="col">Time</th>${Object.values(SERIES).map(({ name }) => html`<th scope="col" class="num">${name}</th>`)}</tr></thead>
-      <tbody>${times.map((time, index) => html`<tr key=${time}><th scope="row">${clock(new Date(1_000 * time))}</th>${Object.keys(SERIES).map((key) => html`<td class="num">${shown(found.series[key]?.[index])}</td>`)}</tr>`).reverse()}</tbody>
-    </table></div>`}</details>
+    <details class="body" onToggle=${(event) => setListed(event.target.open)}><summary class="origin">as numbers</summary>${isListed && html`<${Numbers} times=${times} series=${found.series} />`}</details>
   </section>`;
+}
+
+function Numbers({ times, series }) {
+  const values = Object.keys(SERIES).map((key) => [key, (index) => series[key]?.[index]]);
+  const columns = { time: (index) => index, ...Object.fromEntries(values.map(([key, value]) => [key, (index) => value(index) ?? -1])) };
+  const [sorted, head] = useSorted([...times.keys()], columns, "time");
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Curves as numbers"><table>
+    <thead><tr>${head("time", "Time")}${Object.entries(SERIES).map(([key, { name }]) => head(key, name, "num"))}</tr></thead>
+    <tbody>${sorted.map((index) => html`<tr key=${times[index]}><th scope="row">${clock(new Date(1_000 * times[index]))}</th>${values.map(([, value]) => html`<td class="num">${shown(value(index))}</td>`)}</tr>`)}</tbody>
+  </table></div>`;
 }
 
 const shown = (value) => (value == null ? "–" : number(value < 10 ? Math.round(10 * value) / 10 : Math.round(value)));
