@@ -1,6 +1,7 @@
 """What the inspector says of itself: a stranger finds each of its words explained on the page."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, urlsplit
 
@@ -9,6 +10,7 @@ import pytest_asyncio
 from inspector_kit import VIEWS, inspected, served
 
 from mnemo import Changeset, Semantic
+from mnemo.repository import jobs
 from mnemo.testing import ScriptedChatModel
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
@@ -270,6 +272,46 @@ async def test_what_waits_is_told_and_not_that_there_is_nothing(browser):
             ).wait_for()
             row = page.get_by_role("region", name="Repositories").locator("tbody tr")
             assert await row.locator("td").nth(2).inner_text() == "2"
-            assert "becomes facts once it is extracted" in await inspector.open(
-                "memories", repo="later"
-            )
+            for view in ("memories", "people"):
+                told = await inspector.open(view, repo="later")
+                assert "2 conversations wait. What is said becomes facts once" in told
+
+
+async def test_the_rate_of_a_slow_model_and_when_it_is_done_are_told(browser, monkeypatch):
+    """Those of the service, on the page; what waits is never told as that there is nothing."""
+    monkeypatch.setattr(jobs, "RATE_S", 1e6)  # a slow machine forgets nothing meanwhile
+    model = ScriptedChatModel.answering({"semantic": {"facts": []}})
+    async with served(model, jobs={"quiet_s": 0}) as server, server.client() as client:
+
+        async def levels():
+            return (await client.get("/v1/statistics?repo=slow")).json()["jobs"]
+
+        async def say(*texts, **more):
+            body = {"content": texts, "thread_id": "chat"} | more
+            assert (await client.post("/v1/remember?repo=slow", json=body)).is_success
+
+        await say("I live in Lund.", "I row.", wait=True)
+        model.block("semantic")
+        await say(*(f"Crate {number} is full." for number in range(5)))
+        async with inspected(browser, server) as inspector:
+            page = inspector.page
+            before = await levels()
+            await inspector.open("overview", repo="slow")
+            backlog = page.get_by_role("region", name="Backlog")
+            await backlog.get_by_text("5 messages wait").wait_for()
+            told = await backlog.inner_text()
+            after = await levels()
+            rate = re.search(r"; ([\d.]+) a (second|minute|hour), done in about (\d+) (\w+)", told)
+            assert rate, told
+            per_s = float(rate[1]) / {"second": 1, "minute": 60, "hour": 3_600}[rate[2]]
+            assert 0.94 * after["per_s"] <= per_s <= 1.06 * before["per_s"]
+            unit_s = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}[rate[4]]
+            at_least, at_most = ((int(rate[3]) + half) * unit_s for half in (-0.5, 0.5))
+            assert at_least <= after["seconds_left"]
+            assert before["seconds_left"] <= at_most
+            for view in VIEWS:
+                assert "no fact" not in (await inspector.open(view, repo="slow")).lower()
+            assert (await levels())["messages"] == 5
+            model.unblock()
+            await inspector.open("overview", repo="slow")
+            await backlog.wait_for(state="detached")

@@ -101,6 +101,13 @@ export function Failure({ error }) {
 
 export const Empty = ({ children }) => html`<div class="empty" data-empty>${children}</div>`;
 
+/** Why a repository holds no facts: what was said may wait. */
+export function NoFacts() {
+  const { repo, repositories } = useContext(World);
+  const waiting = repositories.find(({ id }) => id === repo)?.waiting;
+  return html`<strong>${waiting ? `${plural(waiting, "conversation")} ${waiting === 1 ? "waits" : "wait"}.` : "No facts yet."}</strong> What is said becomes facts once it is extracted.`;
+}
+
 /** A stored text; a long one is cut until it is asked for. */
 export function Text({ text, cut = LONG_TEXT }) {
   const [whole, setWhole] = useState(false);

@@ -1,7 +1,7 @@
 // Memories: is it known, is it right, away with it.
 
 import { call, get, post } from "../api.js";
-import { address, begun, Copy, Empty, Failure, Further, html, KINDS, Loaded, Name, number, origin, Place, plural, Search, short, Sources, State, Text, Time, Title, To, useContext, useEffect, useLoad, useRef, useState, useStill, Words, World } from "../parts.js";
+import { address, begun, Copy, Empty, Failure, Further, html, KINDS, Loaded, Name, NoFacts, number, origin, Place, plural, Search, short, Sources, State, Text, Time, Title, To, useContext, useEffect, useLoad, useRef, useState, useStill, Words, World } from "../parts.js";
 
 const PAGE = 50;
 /** Rows that are shown and renewed, and memories that are selected, at most. */
@@ -83,7 +83,7 @@ function List({ params, picked, pick, onClear, onErased }) {
       </li>`)}</ul>`}
       ${!items.length && html`<${Empty}>${isFiltered || next
         ? html`<strong>No memory matches.</strong> ${still && html`What was said may: <${To} view="recall" params=${{ query: still }}>ask Recall for “${short(still, 40)}”<//>`}`
-        : html`<strong>No facts yet.</strong> What is said becomes facts once it is extracted.<br /><code>mnemo remember "I live in Lund." --actor Ada</code>`}<//>`}
+        : html`<${NoFacts} /><br /><code>mnemo remember "I live in Lund." --actor Ada</code>`}<//>`}
       ${next && html`<div class="more">${shown < MOST_SHOWN ? html`<button class="plain" onClick=${() => setShown(shown + PAGE)}>Load more</button>` : html`<span class="origin">More than ${number(MOST_SHOWN)} are found by words, a name or days.</span>`}</div>`}`}
     <//></section>`;
 }

@@ -108,18 +108,22 @@ function Backlog() {
   const state = useLoad(async (signal) => {
     const looks = await Promise.all(busy.map((repo) => Promise.all([get("/jobs", { repo }, signal), get("/statistics", { repo }, signal)])));
     const due = looks.flatMap(([jobs]) => jobs.filter((job) => job.kind !== "embed" && job.state !== "dead" && !job.error).map((job) => Date.parse(job.due_at)));
-    const waiting = looks.reduce((sum, [, found]) => sum + Math.max(0, found.messages - found.messages_in_sessions), 0);
-    return { jobs: due.length, waiting, oldest: Math.min(...due) };
+    const levels = looks.map(([, { jobs }]) => jobs);
+    const sum = (name) => levels.reduce((whole, one) => whole + (one[name] ?? 0), 0);
+    const oldest = Math.min(...levels.filter((one) => one.oldest_at).map((one) => Date.parse(one.oldest_at)));
+    return { jobs: due.length, waiting: sum("messages"), per_s: sum("per_s"), isLate: Math.min(...due) < Date.now() - 1_000, oldest };
   }, [busy.join("\n")], tick);
   const seen = useRef([]);
   const found = state.value;
-  if (!found?.jobs || !busy.length) return null;
+  if (!found?.jobs || !found.waiting || !busy.length) return null;
   seen.current = [...seen.current.filter(({ at }) => at > Date.now() - 60_000), { at: Date.now(), waiting: found.waiting }];
   const [first] = seen.current;
-  const rate = (first.waiting - found.waiting) / Math.max(1, (Date.now() - first.at) / 1_000);
-  const late_s = (Date.now() - found.oldest) / 1_000;
+  // Of several workers, the one that answers may not be the one that extracts.
+  const rate = found.per_s || (first.waiting - found.waiting) / Math.max(1, (Date.now() - first.at) / 1_000);
+  const told = [[rate, "second"], [60 * rate, "minute"], [3_600 * rate, "hour"]].find(([value]) => value >= 1);
+  const when = found.isLate ? `, the oldest for ${span((Date.now() - found.oldest) / 1_000)}` : ", until nothing more is said for a moment";
   return html`<section class="card banner" aria-label="Backlog"><${State} kind="waiting" word="" />
-    <p><strong>${found.waiting ? `${plural(found.waiting, "message")} ${found.waiting === 1 ? "waits" : "wait"}` : `${plural(found.jobs, "conversation")} ${found.jobs === 1 ? "is" : "are"} being extracted`}</strong>${late_s > 1 ? `, the oldest for ${span(late_s)}` : found.waiting ? ", until nothing more is said for a moment" : ""}${rate > 0 && found.waiting ? `; ${number(Math.round(rate * 10) / 10)} a second, done in about ${span(found.waiting / rate)}` : ""}.</p></section>`;
+    <p><strong>${plural(found.waiting, "message")} ${found.waiting === 1 ? "waits" : "wait"}</strong>${when}${told ? `; ${number(Math.round(told[0] * 10) / 10)} a ${told[1]}, done in about ${span(found.waiting / rate)}` : ""}.</p></section>`;
 }
 
 const COLUMNS = {

@@ -1,7 +1,7 @@
 // People & things: what holds now of a name, what before, since when; and what it is tied to.
 
 import { get } from "../api.js";
-import { address, dayOf, Empty, html, Icon, Loaded, number, plural, Search, short, Sources, State, Text, Time, Title, To, useContext, useEffect, useLoad, useRef, useState, World } from "../parts.js";
+import { address, dayOf, Empty, html, Icon, Loaded, NoFacts, number, plural, Search, short, Sources, State, Text, Time, Title, To, useContext, useEffect, useLoad, useRef, useState, World } from "../parts.js";
 import { Columns } from "./columns.js";
 
 const LISTED = 60;
@@ -20,7 +20,7 @@ export function People({ params }) {
 
 /** Why there are no names. */
 function told({ facts, tags }) {
-  if (!facts) return html`<strong>No facts yet.</strong> What is said becomes facts once it is extracted.`;
+  if (!facts) return html`<${NoFacts} />`;
   return html`<strong>No names:</strong> ${plural(facts, "fact")} ${facts === 1 ? "has" : "have"} ${tags ? "no tag that two of them share" : "no tags"} and no speaker, so there is nothing to tie together. <${To} view="memories">All memories<//>`;
 }
 
