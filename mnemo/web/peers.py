@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,31 +59,55 @@ class Peers:
         """Whether the request came from another worker."""
         return self._worker is not None and scope.get("server") == (str(self._worker.socket), None)
 
-    async def asked(self, request: Request) -> AsyncIterator[httpx.Response | None]:
+    async def asked(
+        self, request: Request, is_it: Callable[[httpx.Response], bool] = lambda _: False
+    ) -> tuple[httpx.Response | None, list[httpx.Response | None]]:
         """
-        The answers of the others to *request*, one after the other; of none to what one of them
-        has passed on. One that has ended is left out; one that hangs is not asked, and ``None``.
+        The answer of another to *request* that *is_it*, and those before it; of none to what one
+        of them has passed on. All are asked at once whether they are there, and those that are do
+        the request one after the other. One that has ended is left out; one that hangs is not
+        asked, and ``None``, as is one that ends or hangs over a ``GET``.
 
-        *Raises* ``Unreachable``: one has died over it, or hangs by now. *Cancellation*: as of the
-        request.
+        *Raises* ``Unreachable``: that one, of another request. *Cancellation*: as of the request.
         """
         if self._worker is None or request.scope.get(INSIDE):
-            return
+            return None, []
         content, known = await request.body(), REQUEST.get()
         headers = [pair for pair in request.headers.items() if pair[0] not in _NOT_PASSED_ON]
         headers += [("x-request-id", known.id)] if known else []
         url = str(request.url.replace(scheme="http", netloc="localhost"))
-        for path in sorted(self._worker.folder.glob("*.sock")):
-            if path != self._worker.socket:
-                client = self._client(path)
-                try:
-                    is_there = await _is_there(client)
-                except httpx.ConnectError:
-                    continue
+        paths = sorted(self._worker.folder.glob("*.sock"))
+        others, lost, turn = list[httpx.Response | None](), list[Unreachable](), anyio.Lock()
+        found: httpx.Response | None = None
+
+        async def ask(client: httpx.AsyncClient, asked: httpx.Request) -> None:
+            nonlocal found
+            try:
+                if not await _is_there(client):
+                    return others.append(None)
+                async with turn:
+                    answer = await _sent(client, asked)
+                    if not is_it(answer):
+                        return others.append(answer)
+                    found = answer
+                    group.cancel_scope.cancel()
+            except httpx.ConnectError:
+                pass
+            except Unreachable as gone:
+                if request.method == "GET":
+                    return others.append(None)
+                lost.append(gone)
+                group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            for client in (self._client(path) for path in paths if path != self._worker.socket):
                 asked = client.build_request(
                     request.method, url, headers=headers, content=content, timeout=None
                 )
-                yield await _sent(client, asked) if is_there else None
+                group.start_soon(ask, client, asked)
+        if lost:
+            raise lost[0]
+        return found, others
 
     def _client(self, path: Path) -> httpx.AsyncClient:
         if path not in self._clients:
@@ -138,13 +162,14 @@ def passed_on(answer: httpx.Response) -> Response:
 
 async def held_elsewhere(request: Request, error: Exception) -> Response:
     """Answer for a session that is open in another process: in another worker, as that does."""
-    if getattr(error, "reason", None) == "owned_elsewhere":
-        try:
-            async for answer in request.app.state.peers.asked(request):
-                if answer and (
-                    answer.status_code != 409 or answer.json().get("reason") != "owned_elsewhere"
-                ):
-                    return passed_on(answer)
-        except Unreachable as gone:
-            return await refused(request, gone)
-    return await refused(request, error)
+    if getattr(error, "reason", None) != "owned_elsewhere":
+        return await refused(request, error)
+
+    def has_it(answer: httpx.Response) -> bool:
+        return answer.status_code != 409 or answer.json().get("reason") != "owned_elsewhere"
+
+    try:
+        found, _ = await request.app.state.peers.asked(request, has_it)
+    except Unreachable as gone:
+        return await refused(request, gone)
+    return passed_on(found) if found else await refused(request, error)

@@ -242,6 +242,31 @@ async def test_a_worker_that_hangs_holds_up_nobody_else(held_by, tmp_path):
             assert (await client.delete("/v1/session", params=where)).status_code == 204
 
 
+async def test_two_workers_that_hang_hold_up_nobody_else(tmp_path):
+    """The third takes, finds, counts itself alone, and tells a session as it is stored."""
+    with begun(tmp_path, "--port", "0", "--workers", "3") as process:
+        assert process.stdout is not None
+        address = process.stdout.readline()
+        async with client_of(address) as client:
+            await all_answer(client, 3)
+        first, *others = workers_of(process.pid)
+        with stopped(others[0]), stopped(others[1]):
+            async with client_of(address) as client:
+                goal = {"goal": "tidy", "session_id": "a"}
+                assert (await client.post("/v1/sessions", json=goal)).is_success
+        with stopped(first), stopped(others[0]):
+            async with client_of(address) as client:
+                said = {"content": "Ada Byron plays the cello in Lund.", "key": "m1"}
+                assert (await client.post("/v1/remember", json=said)).is_success
+                found = await client.post("/v1/recall", json={"query": "Who plays the cello?"})
+                assert "cello" in found.json()["text"]
+                assert "\nmnemo_workers 1\n" in (await client.get("/metrics")).text
+                told = (await client.get("/v1/session", params={"session": "a"})).json()
+                assert (told["goal"], told["is_partial"]) == ("tidy", True)
+        async with client_of(address) as client:
+            await all_answer(client, 3)
+
+
 # ── Under load, with one of them killed ──────────────────────────────────────────────
 
 

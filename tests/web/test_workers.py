@@ -116,6 +116,48 @@ async def test_a_worker_that_hangs_is_not_counted_and_holds_up_no_metrics(tmp_pa
             assert (await level(client, "mnemo_workers")) == 1
 
 
+async def test_all_workers_are_asked_at_once_whether_they_are_there(tmp_path, monkeypatch):
+    """Each is asked while another has not answered yet, so that hanging ones share a patience."""
+    monkeypatch.setattr(peers, "HANGS_S", LIMIT_S)
+    asked, are_asked = set[int](), anyio.Event()
+    async with worker(tmp_path, 0) as client, anyio.create_task_group() as group:
+
+        async def answer(number: int, stream: anyio.abc.SocketStream) -> None:
+            async with stream:
+                assert b"/healthz" in await stream.receive()
+                asked.add(number)
+                if len(asked) == 3:
+                    are_asked.set()
+                await are_asked.wait()
+
+        async def hear(number: int) -> None:
+            async with await anyio.create_unix_listener(Worker(tmp_path, number).socket) as one:
+                await one.serve(partial(answer, number))
+
+        for number in (1, 2, 3):
+            group.start_soon(hear, number)
+            while not Worker(tmp_path, number).socket.exists():  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        with anyio.fail_after(LIMIT_S / 2):
+            assert (await level(client, "mnemo_workers")) == 1
+        group.cancel_scope.cancel()
+
+
+async def test_a_worker_that_hangs_delays_no_answer_of_another(tmp_path, monkeypatch):
+    """Whichever has the session open answers at once for it, reads and writes."""
+    monkeypatch.setattr(peers, "HANGS_S", 10 * LIMIT_S)
+    async with two(tmp_path) as (first, second):
+        body, where = {"goal": "tidy", "session_id": "a"}, {"repo": "r", "session": "a"}
+        assert (await second.post("/v1/sessions?repo=r", json=body)).is_success
+        (tmp_path / "1.sock").rename(tmp_path / "9.sock")
+        with hanging(tmp_path, 1), anyio.fail_after(LIMIT_S):
+            told = (await first.get("/v1/session", params=where)).json()
+            assert (bool(told["statistics"]), told["is_partial"]) == (True, False)
+            step = {"observation": "A lantern.", "action": "wait"}
+            added = await first.post("/v1/session/steps", params=where, json=step)
+            assert added.json()["index"] == 0, added.text
+
+
 async def test_a_session_that_a_hanging_worker_may_have_is_told_as_stored(tmp_path, monkeypatch):
     """A look says that it is partial, an end that nothing was done; what is open here is whole."""
     monkeypatch.setattr(peers, "HANGS_S", 0.05)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Query, Request
@@ -11,7 +10,7 @@ from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from mnemo import RepositoryRecord, Unreachable, __version__
+from mnemo import RepositoryRecord, __version__
 from mnemo.runtime.validation import MOST_AT_ONCE
 from mnemo.web.access import ANY, LONGEST_ID, Memory_, Rights, Token_, opened
 from mnemo.web.live import Live
@@ -115,10 +114,8 @@ async def metrics(
     )
     if INSIDE in request.scope:
         return JSONResponse(levels)
-    told = [levels]
-    with suppress(Unreachable):  # a worker that has ended has nothing open
-        others = request.app.state.peers.asked(request)
-        told += [one.json() async for one in others if one]
+    _, others = await request.app.state.peers.asked(request)
+    told = [levels, *(one.json() for one in others if one)]
     levels = together(told)
     if repo is None:
         used = request.app.state.tokens.last_used(token)

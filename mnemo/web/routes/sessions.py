@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
+import httpx
 from fastapi import Depends, Query, Request
 from pydantic import BaseModel
 
@@ -99,13 +99,15 @@ async def status(memory: Memory_, repo: Readable, session: SessionId, request: R
     """Say where a session stands."""
     others: list[Any] = []
     if _open_here(memory, repo, session) is None:
-        with suppress(mnemo.Unreachable):
-            async for answer in request.app.state.peers.asked(request):
-                if answer and answer.is_success and answer.json()["statistics"]:
-                    return passed_on(answer)
-                others.append(answer)
+        there, others = await request.app.state.peers.asked(request, _has_it)
+        if there:
+            return passed_on(there)
     found = await status_of(memory, repo, session)
     return found.model_copy(update={"is_partial": None in others})
+
+
+def _has_it(answer: httpx.Response) -> bool:
+    return answer.is_success and answer.json()["statistics"] is not None
 
 
 @router.get("/session/steps", response_model=Episodes, name="session.steps")
@@ -144,5 +146,6 @@ async def end(memory: Memory_, repo: Writable, session: SessionId, request: Requ
     if (opened := _open_here(memory, repo, session)) is not None:
         await opened.aclose()
         return
-    if None in [answer async for answer in request.app.state.peers.asked(request)]:
+    _, others = await request.app.state.peers.asked(request)
+    if None in others:
         raise mnemo.Unreachable("a worker hangs that may have it open: nothing was done there")
