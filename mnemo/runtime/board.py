@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import mmap
 import os
-import sys
 import threading
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from mnemo.errors import ConfigError
-
-if sys.platform != "win32":  # where a board is of one process
-    import fcntl
+from mnemo.runtime.turns import Turn, free
 
 BYTES = 8 * 2**20
 """Of a board, names included; what is not used of it takes no memory (S)."""
 WORD = 8
+PATIENCE_S = 0.1
+"""Seconds after which a process that has a lock of a board hangs (S)."""
 
 
 class Board:
     """
     Numbers (float64, 0 at first) by name; ``with board:`` for changes that no process cuts in on.
 
-    The lock is held for microseconds, and ends with a process that is killed.
+    The lock is held for microseconds, and ends with a process that is killed. One that hangs with
+    it is waited for once; the others go on with a lock of their own, and when it wakes, a change
+    may be missed. Names are added under a third one: without it the numbers are of this process.
 
     Args:
         path: A file of the service alone, made if it is new; ``None``: of this process, in memory.
@@ -35,20 +38,26 @@ class Board:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        number = -1 if path is None else os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        if path is not None:
-            os.ftruncate(number, BYTES)
-        shared = memoryview(mmap.mmap(number, BYTES))
-        self._number, self._bytes = number, shared
-        self._floats, self._words = shared.cast("d"), shared.cast("Q")
+        paths = [] if path is None else [path, Path(f"{path}.spare"), Path(f"{path}.names")]
+        files = [os.open(one, os.O_RDWR | os.O_CREAT, 0o600) for one in paths]
+        if files:
+            os.ftruncate(files[0], BYTES)
+        shared = memoryview(mmap.mmap(files[0] if files else -1, BYTES))
+        self._bytes, self._floats, self._words = shared, shared.cast("d"), shared.cast("Q")
+        self._locks = [(file, Turn(PATIENCE_S)) for file in files[:2]]
+        naming = Turn(PATIENCE_S)
+        self._naming: Callable[[], AbstractContextManager[bool]] = lambda: (
+            naming.held(files[2]) if files else nullcontext(True)
+        )
+        self._taken: int | None = None
         self._lock, self._depth = threading.RLock(), 0
         self._end = 1  # the word behind what is known; the first word is that of all processes
         self._known: dict[str, memoryview[float]] = {}
 
     def __enter__(self) -> Self:
         self._lock.acquire()
-        if not self._depth and self._number >= 0:
-            fcntl.flock(self._number, fcntl.LOCK_EX)
+        if not self._depth:
+            self._taken = next((file for file, turn in self._locks[:2] if turn.taken(file)), None)
         self._depth += 1
         return self
 
@@ -59,8 +68,8 @@ class Board:
         trace: TracebackType | None,
     ) -> None:
         self._depth -= 1
-        if not self._depth and self._number >= 0:
-            fcntl.flock(self._number, fcntl.LOCK_UN)
+        if not self._depth and self._taken is not None:
+            free(self._taken)
         self._lock.release()
 
     def numbers(self, name: str, count: int = 1) -> memoryview[float]:
@@ -72,9 +81,12 @@ class Board:
         """
         found = self._known.get(name)
         if found is None:
-            with self:
+            with self, self._naming() as may_add:
                 self._read_on()
-                found = self._known.get(name) or self._added(name, count)
+                found = self._known.get(name)
+                if found is None and not may_add:
+                    return memoryview(array("d", bytes(WORD * count)))
+                found = found or self._added(name, count)
         return found
 
     def items(self) -> Iterator[tuple[str, memoryview[float]]]:

@@ -14,8 +14,7 @@ from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
-if sys.platform != "win32":
-    import fcntl
+from mnemo.runtime.turns import Turn
 
 MOST_QUEUED = 10_000
 """Lines that wait to be written, at most; of further ones the number is told (S)."""
@@ -23,6 +22,8 @@ ROTATED_BYTES = 10_000_000
 """Bytes of a file, after which it is rotated (S)."""
 ROTATED_FILES = 10
 """Rotated files that are kept beside it (S)."""
+PATIENCE_S = 5.0
+"""Seconds after which a process that has the lock of a file hangs (S)."""
 
 
 class JsonLine(logging.Formatter):
@@ -39,29 +40,28 @@ class JsonLine(logging.Formatter):
 
 
 class _Rotated(RotatingFileHandler):
-    """A file that is rotated, of whole lines, whichever processes write it."""
+    """
+    A file that is rotated, of whole lines, whichever processes write it; while one of them hangs
+    that may be at it, the others write without rotating it.
+    """
+
+    _turn, _is_alone = Turn(PATIENCE_S), True
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write *record*, alone among them, into the file that has the name now."""
-        with _alone(Path(self.baseFilename).parent):
+        """Write *record* into the file that has the name now."""
+        with ExitStack() as stack:
+            if sys.platform != "win32":  # where a folder cannot be opened
+                folder = os.open(Path(self.baseFilename).parent, os.O_RDONLY)
+                stack.callback(os.close, folder)
+                self._is_alone = stack.enter_context(self._turn.held(folder))
             super().emit(record)
             if self.stream is not None:
                 self.stream.close()
                 self.stream = None
 
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """No other process writes a log of *folder* meanwhile."""
-    if sys.platform == "win32":
-        yield
-        return
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(number)
+    def shouldRollover(self, record: logging.LogRecord) -> int:  # noqa: N802
+        """Whether the file is full and may be rotated."""
+        return self._is_alone and super().shouldRollover(record)
 
 
 class _Queued(QueueHandler):

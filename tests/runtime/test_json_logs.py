@@ -1,7 +1,9 @@
 """Logs as lines of JSON: bounded, and written by threads."""
 
+import fcntl
 import json
 import logging
+import os
 import subprocess
 import sys
 
@@ -9,6 +11,7 @@ import pytest
 from helpers import child_environment
 
 from mnemo.runtime import json_logs
+from mnemo.runtime.turns import Turn
 
 
 def test_a_log_that_is_written_too_slowly_tells_how_much_it_lost(monkeypatch):
@@ -61,3 +64,22 @@ def test_a_file_that_processes_write_has_whole_lines_through_rotations(tmp_path)
     for who in "abc":
         assert [line["n"] for line in lines if line["who"] == who] == [*range(300)]
     assert len(files) > 10
+
+
+def test_a_process_that_hangs_over_a_log_holds_up_nobody(tmp_path, monkeypatch):
+    """Others write their lines, and rotate nothing that it may be at; later they do again."""
+    monkeypatch.setattr(json_logs, "ROTATED_BYTES", 500)
+    monkeypatch.setattr(json_logs._Rotated, "_turn", Turn(0.02))
+    path, log = tmp_path / "audit.jsonl", logging.getLogger("mnemo.audit")
+    folder = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    with json_logs.written("error", {"mnemo.audit": path}):
+        for number in range(50):
+            log.info({"thread_id": f"t{number}"})
+    lines = [json.loads(line)["thread_id"] for line in path.read_text().splitlines()]
+    assert lines == [f"t{number}" for number in range(50)]
+    os.close(folder)
+    with json_logs.written("error", {"mnemo.audit": path}):
+        log.info({"thread_id": "last"})
+    assert json.loads(path.read_text())["thread_id"] == "last"
+    assert len(list(tmp_path.iterdir())) == 2

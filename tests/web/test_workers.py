@@ -1,7 +1,10 @@
 """Several workers on one store: each answers for all, sessions and counts included."""
 
 import re
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
@@ -10,6 +13,7 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
+from helpers import child_environment
 from inspector_kit import LIMIT_S
 
 from mnemo import Mnemo
@@ -156,6 +160,39 @@ async def test_a_worker_that_hangs_delays_no_answer_of_another(tmp_path, monkeyp
             step = {"observation": "A lantern.", "action": "wait"}
             added = await first.post("/v1/session/steps", params=where, json=step)
             assert added.json()["index"] == 0, added.text
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from mnemo.runtime.board import Board
+with Board(Path(sys.argv[1])) as board:
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+async def test_a_worker_that_hangs_while_it_counts_holds_up_no_count_of_another(tmp_path):
+    """Stopped with the lock of what all count on: requests are answered, counted, and drawn."""
+    async with worker(tmp_path, 0) as client:
+        command = [sys.executable, "-c", HOLD, str(Worker(tmp_path, 1).board)]
+        child = partial(subprocess.Popen, command, env=child_environment(), text=True)
+        with child(stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+            assert await anyio.to_thread.run_sync(holder.stdout.readline) == "held\n"
+            holder.send_signal(signal.SIGSTOP)
+            try:
+                with anyio.fail_after(LIMIT_S):
+                    said = {"content": "Ada sails.", "wait": True}
+                    assert (await client.post("/v1/remember?repo=r", json=said)).is_success
+                    for _ in range(3):
+                        asked = await client.post("/v1/recall?repo=r", json={"query": "Who?"})
+                        assert asked.is_success
+                    name = 'mnemo_http_requests_total{route="/v1/recall",status="200"}'
+                    assert await level(client, name) == 3
+                    curves = (await client.get("/v1/curves")).json()["series"]
+                    assert sum(filter(None, curves["recalls"])) == 3
+            finally:
+                holder.kill()
 
 
 async def test_a_session_that_a_hanging_worker_may_have_is_told_as_stored(tmp_path, monkeypatch):
