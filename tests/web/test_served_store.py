@@ -4,6 +4,8 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import anyio
 import httpx
@@ -221,31 +223,91 @@ async def test_a_token_has_a_budget_of_models(serve, models, tmp_path):
         assert [await asked(one) for one in (few, none)] == [200, 200]
 
 
-async def test_spans_go_where_the_variables_of_opentelemetry_say(serve, monkeypatch):
-    """Of each write and recall, by the names of its convention; all of them by the end."""
-    pytest.importorskip("opentelemetry.sdk")
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
-    monkeypatch.setenv("OTEL_SERVICE_NAME", "desk-memory")
-    server = serve("--embedder", "static")
+async def used(server):
+    """Have a server remember, recall, search, take a step and a note, and end."""
     async with server.client() as client:
         for path, body in (
             ("remember", {"content": SAID[0], "wait": True}),
             ("recall", {"query": "What is played?"}),
             ("search", {"query": "cello"}),
+            ("sessions", {"goal": "g", "session_id": "s"}),
+            ("session/steps?session=s", {"observation": "Rain.", "action": ""}),
         ):
             assert (await client.post(f"/v1/{path}", json=body)).is_success
-        where = {"session": "s"}
-        assert (await client.post("/v1/sessions", json={"goal": "g", "session_id": "s"})).is_success
-        step = {"observation": "Rain.", "action": ""}
-        assert (await client.post("/v1/session/steps", params=where, json=step)).is_success
         note = {"body": "- sings", "description": "Ada"}
         assert (await client.put("/v1/note?topic=ada", json=note)).is_success
     server.process.send_signal(signal.SIGTERM)
-    told, _ = server.process.communicate(timeout=LIMIT_S)
-    names = set(re.findall(r'^    "name": "(\w+)', told, re.MULTILINE))
-    assert {"create_memory", "search_memory", "upsert_memory", "append", "job"} <= names
+    told, _ = await anyio.to_thread.run_sync(server.process.communicate, None, LIMIT_S)
+    return told
+
+
+SPANS = {"create_memory", "search_memory", "upsert_memory", "append", "job"}
+
+
+async def test_spans_go_where_the_variables_of_opentelemetry_say(serve, monkeypatch):
+    """Of each write and recall, by the names of its convention; all of them by the end."""
+    pytest.importorskip("opentelemetry.sdk")
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "desk-memory")
+    told = await used(serve("--embedder", "static"))
+    assert set(re.findall(r'^    "name": "(\w+)', told, re.MULTILINE)) >= SPANS
     assert '"service.name": "desk-memory"' in told
     assert "cello" not in told
+
+
+@pytest.fixture
+def collector():
+    """A collector of OpenTelemetry over HTTP: its address, and the bodies that it was sent."""
+    bodies = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self):
+            assert self.path == "/v1/traces"
+            bodies.append(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", bodies
+        server.shutdown()
+        thread.join()
+
+
+async def test_spans_arrive_at_a_collector_over_otlp(serve, collector, monkeypatch):
+    """Named by its address alone; with the service's name and GenAI's attributes."""
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    url, bodies = collector
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "desk-memory")
+    await used(serve("--embedder", "static"))
+    assert not any(b"cello" in body for body in bodies)
+    found = [
+        (group.resource, span)
+        for body in bodies
+        for group in ExportTraceServiceRequest.FromString(body).resource_spans
+        for scope in group.scope_spans
+        for span in scope.spans
+    ]
+    assert {span.name.split()[0] for _, span in found} >= SPANS
+    services = {
+        one.key: one.value.string_value for resource, _ in found for one in resource.attributes
+    }
+    assert services["service.name"] == "desk-memory"
+    operations = {
+        one.value.string_value
+        for _, span in found
+        for one in span.attributes
+        if one.key == "gen_ai.operation.name"
+    }
+    assert operations >= {"create_memory", "search_memory", "upsert_memory"}
 
 
 def test_an_exporter_that_is_not_installed_is_told(tmp_path):
