@@ -127,6 +127,7 @@ def main() -> int:
     given = parser.parse_args()
 
     async def serve() -> None:
+        Mnemo(given.store, embedder=given.embedder)  # a mistake is told before a store is made
         async with Mnemo(given.store, config=Config.from_env()) as memory:
             repo = await memory.open_repo(given.repo, embedder=given.embedder)
             await serve_stdio(repo, thread_id=given.thread, write=given.write)

@@ -157,6 +157,7 @@ def in_repo(
     **given: Any,
 ) -> T:
     """Run *act* on a repository, made if it is new; *embedder*: of one without vectors."""
+    mnemo.Mnemo(store, embedder=embedder)  # a mistake is told before a store is made
 
     async def opened(memory: mnemo.Mnemo) -> T:
         try:
@@ -277,11 +278,11 @@ async def _is_empty(repo: mnemo.Repository) -> bool:
 
 
 def existing(store: str) -> str:
-    """*store*, which is only read: a mistyped name must not make an empty one."""
+    """*store*, which must be there: a mistyped name must not make an empty one."""
     name = store.removeprefix("sqlite:///")
     path = Path(name)
     if "://" not in name and not (path.is_dir() or (path.exists() and path.stat().st_size)):
         raise mnemo.UsageError(
-            f"there is no store at {path}: `mnemo remember` makes one, --store names another"
+            f"there is no store at {path}: is the name right? `mnemo remember` makes one"
         )
     return store

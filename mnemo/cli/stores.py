@@ -27,6 +27,7 @@ import mnemo
 from mnemo.cli.opening import chat_model_of, chosen_embedder, existing, in_service
 from mnemo.cli.options import KEY
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line, without_password
+from mnemo.runtime.extras import needed
 from mnemo.runtime.json_logs import written
 from mnemo.runtime.processes import orphaned, supervise
 from mnemo.runtime.sockets import address_of, listening, listening_at
@@ -110,7 +111,7 @@ def serve(
         raise mnemo.UsageError(f"{store!r} is a directory: name a file in it")
     if "://" not in store and not (folder := Path(store).parent).is_dir():
         raise mnemo.UsageError(f"the folder {str(folder)!r} does not exist: create it first")
-    _require_extra()
+    _require_extras(store)
     secret = None if token_file else secrets.token_urlsafe(32)
     with _listening(uds, host, port) as listener:
         _tell(address_of(listener), secret, as_json=as_json)
@@ -214,10 +215,12 @@ def _listening(uds: Path | None, host: str, port: int) -> Iterator[socket.socket
                 uds.unlink(missing_ok=True)
 
 
-def _require_extra() -> None:
-    """*Raises* ``ImportError``: the HTTP service is not installed. It is not imported for that."""
+def _require_extras(store: str) -> None:
+    """*Raises* ``ImportError``: one is not installed. Nothing of them is imported for that."""
     if None in map(find_spec, ("fastapi", "uvicorn", "sse_starlette", "httptools")):
         import mnemo.web  # noqa: F401  # says what to install
+    if "://" in store and None in map(find_spec, ("psycopg", "psycopg_pool")):
+        raise ImportError(needed("PostgreSQL", "postgres"))
 
 
 def _tell(url: str, secret: str | None, *, as_json: bool) -> None:
@@ -250,8 +253,8 @@ def inspect(store: str = "mnemo.db", *, port: Port = 0, as_json: bool = False) -
         store: The store's file.
         port: 0: a free one.
     """
-    _require_extra()
     secret, store = secrets.token_urlsafe(32), existing(store)
+    _require_extras(store)
     with listening("127.0.0.1", port) as listener:
         _tell(address_of(listener), secret, as_json=as_json)
         from mnemo.web import serve as run_server
@@ -353,7 +356,9 @@ def worker(
 
     chat_model = chat_model_of(model_url, model)
     try:
-        in_service(url, work, chat_model=chat_model, workers=concurrency, embedder=embedder)
+        in_service(
+            existing(url), work, chat_model=chat_model, workers=concurrency, embedder=embedder
+        )
     finally:
         if health is not None:
             health.unlink(missing_ok=True)
@@ -397,14 +402,14 @@ def copy(
 
 def migrate(url: str, *, as_json: bool = False) -> None:
     """
-    Make the tables of a store, or bring those of an older one to this version.
+    Make the tables of a database, or bring those of an older store to this version.
 
     Opening a store does the same; run this first where the application may not change tables.
 
     Args:
         url: The store: a file, or a database's URL.
     """
-    in_service(url, _opened, workers=0)
+    in_service(existing(url), _opened, workers=0)
     url = without_password(url)
     told = f"{url}: its tables are those of mnemo {mnemo.__version__}."
     answer({"url": url, "version": mnemo.__version__}, told, as_json=as_json)

@@ -121,11 +121,19 @@ def test_repositories_are_copied_into_another_store(filled):
 
 
 @pytest.mark.slow
-def test_the_tables_of_a_store_are_made_before_it_is_used(cli):
-    """``migrate`` makes a new store, and finds nothing to do the next time."""
+@pytest.mark.postgres
+def test_the_tables_of_a_database_are_made_before_it_is_used(cli, postgres_url):
+    """``migrate`` makes them, and finds nothing to do the next time."""
     for _ in range(2):
-        assert "its tables are those of mnemo" in cli("migrate", "new.db").out
-    assert cli("repos", "--store", "new.db", "--json").data["repos"] == []
+        assert "its tables are those of mnemo" in cli("migrate", postgres_url).out
+    assert cli("repos", "--store", postgres_url, "--json").data["repos"] == []
+
+
+@pytest.mark.slow
+def test_the_tables_of_a_file_are_brought_to_this_version(filled):
+    """One of this version is as it was."""
+    assert "its tables are those of mnemo" in filled("migrate", "mnemo.db").out
+    assert len(filled("repos", "--json").data["repos"]) > 0
 
 
 @pytest.mark.parametrize(

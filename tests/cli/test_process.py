@@ -119,6 +119,15 @@ def test_an_import_stopped_midway_is_completed_by_the_next(tmp_path, stop):
         ("rich", "demo", "the command line needs pip install 'mnemo-sessions[cli]'"),
         ("mcp", "mcp", "the MCP server needs pip install 'mnemo-sessions[mcp]'"),
         ("fastapi", "serve", "the HTTP service needs pip install 'mnemo-sessions[serve]'"),
+        *(
+            (
+                missing,
+                f"{command} postgresql://127.0.0.1/m",
+                "PostgreSQL needs pip install 'mnemo-sessions[postgres]'",
+            )
+            for missing in ("psycopg", "psycopg_pool")
+            for command in ("serve --port 0 --store", "inspect", "worker")
+        ),
     ],
 )
 def test_a_missing_extra_is_named(tmp_path, missing, command, needs):
@@ -126,7 +135,7 @@ def test_a_missing_extra_is_named(tmp_path, missing, command, needs):
     script = (
         f"import sys; sys.modules[{missing!r}] = None\n"
         "from mnemo.cli import main\n"
-        f"sys.argv = ['mnemo', {command!r}]\n"
+        f"sys.argv = ['mnemo', *{command.split()}]\n"
         "sys.exit(main())"
     )
     ran = subprocess.run(

@@ -119,12 +119,13 @@ COMMANDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "doctor"])
+@pytest.mark.parametrize("command", [*COMMANDS, "doctor", "worker", "migrate"])
 def test_a_mistyped_store_is_told_and_not_made(cli, tmp_path, command):
     """Nor is an empty file taken for one."""
     (tmp_path / "empty.db").touch()
     for store in ("typo.db", "empty.db"):
-        failed = cli(*shlex.split(command), "--store", store)
+        named = [store] if command in ("worker", "migrate") else ["--store", store]
+        failed = cli(*shlex.split(command), *named)
         assert (failed.code, failed.out) == (2, "")
         assert f"there is no store at {store}" in failed.err
     assert [(path.name, path.stat().st_size) for path in tmp_path.iterdir()] == [("empty.db", 0)]
@@ -150,3 +151,13 @@ def test_a_mistyped_repository_names_those_that_exist(filled, command):
     assert (failed.code, failed.out) == (2, "")
     assert "repository 'typo' in mnemo.db holds nothing" in failed.err
     assert "there is 'default', 'music'" in failed.err
+
+
+@pytest.mark.parametrize("command", ["remember x", "import x.jsonl", "mcp"])
+def test_a_store_is_not_made_for_an_embedder_that_there_is_not(cli, tmp_path, command):
+    """The mistake is told first."""
+    (tmp_path / "x.jsonl").write_text(json.dumps(FILES["chat.jsonl"][0]))
+    failed = cli(*shlex.split(command), "--embedder", "wrong")
+    assert (failed.code, failed.out) == (2, "")
+    assert "there is no embedder 'wrong'" in failed.err
+    assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]

@@ -60,6 +60,7 @@ def test_what_is_wrong_is_one_line_and_exit_code_2(tmp_path):
         assert (told.returncode, told.stderr.count("\n")) == (2, 1), told.stderr
         assert told.stderr.startswith("mnemo-mcp: ")
         assert not told.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["text.db"]
 
 
 @pytest.mark.slow
