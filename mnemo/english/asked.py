@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from mnemo.english.entities import dates, names, numbers, subject, verb_of
 from mnemo.english.slot_table import ATTRIBUTES, SPELLINGS, SYNONYMS
@@ -264,6 +265,36 @@ def tell_of_two(older: str, newer: str) -> bool:
         return True
     is_alike = verb_of(older) == verb_of(newer) != ""
     return is_alike and _has_own(older, newer) and _has_own(newer, older)
+
+
+def asks_of_one(question: str, one: str, other: str) -> bool:
+    """
+    Whether *question* names a thing of which one text tells, and the other tells of another of its
+    kind: of the gas bill, not of the water bill.
+    """
+    return any(
+        qualifier not in _stems(told)
+        and any(kind == of and word not in _stems(said) for word, of in _qualified(told))
+        for qualifier, kind in _qualified(question)
+        for said, told in ((one, other), (other, one))
+        if (qualifier, kind) in _qualified(said)
+    )
+
+
+@lru_cache(maxsize=64)
+def _qualified(text: str) -> frozenset[tuple[str, str]]:
+    """Stems of words of *text* and of what stands before each: "gas bill"; but for its verb."""
+    verb = verb_of(text)
+    return frozenset(
+        (stem(word), stem(kind))
+        for word, kind in pairwise(words(fold(text)))
+        if not (word.isdigit() or tells_change(word) or STOP_WORDS & {word, kind})
+        and stem(word) != verb
+    )
+
+
+def _stems(text: str) -> frozenset[str]:
+    return frozenset(map(stem, words(fold(text))))
 
 
 def _is_of_the_other(one: str, other: str) -> bool:

@@ -29,6 +29,7 @@ from mnemo.english.asked import (
     KINDS,
     VALUES,
     asked_in,
+    asks_of_one,
     kinds_of,
     tell_of_two,
     tells_change,
@@ -219,7 +220,8 @@ def _still_asked(
     def is_asked(older: int, newer: int) -> bool:
         if called & said[older] - said[newer] and _named(texts[newer]) - said[older]:
             return False
-        if tell_of_two(*_on_topic_of(question, given, (older, newer))):
+        both = _on_topic_of(question, given, (older, newer))
+        if tell_of_two(*both) or asks_of_one(question, *both):
             return False
         kinds = kinds_of(texts[newer])
         if gives[older] and not gives[newer] and "end" not in kinds:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mnemo.english.asked import asked_in, in_own_words, tell_of_two
+from mnemo.english.asked import asked_in, asks_of_one, in_own_words, tell_of_two
 
 
 @pytest.mark.parametrize(
@@ -107,3 +107,34 @@ def test_one_thing_said_twice_or_in_another_way_is_no_two(one, other):
     """A subject that the other sentence names, or another verb: they may be of one thing."""
     assert not tell_of_two(one, other)
     assert not tell_of_two(other, one)
+
+
+@pytest.mark.parametrize(
+    ("question", "one", "other"),
+    [
+        ("How much is the gas bill?", "I paid 40 for the gas bill.", "The water bill fell to 30."),
+        ("Who has my road bikes?", "I lent Sam my road bike.", "I sold my mountain bike."),
+        ("What is the guest wifi key?", "Guest wifi key: rose.", "We changed the staff wifi key."),
+    ],
+)
+def test_a_question_of_one_thing_is_of_no_other_of_its_kind(question, one, other):
+    """In both orders, whatever else they say; a question that names neither may be of both."""
+    assert asks_of_one(question, one, other)
+    assert asks_of_one(question, other, one)
+    assert not asks_of_one("What did we pay?", one, other)
+
+
+@pytest.mark.parametrize(
+    ("question", "one", "other"),
+    [
+        ("How much is the gas bill?", "The gas bill is 40.", "The gas bill rose to 52."),
+        ("Who is our family doctor?", "Our family doctor is Ann.", "Our new doctor is Bob."),
+        ("When is the art exam?", "The art exam is in May.", "They moved the exam to June."),
+        ("Do I like green tea?", "I like green tea.", "I hate tea."),
+        ("How many rooms has it?", "It is a two room flat.", "It is a three room flat."),
+    ],
+)
+def test_the_same_thing_in_other_words_is_no_other_of_its_kind(question, one, other):
+    """A word of change, a verb or a number calls nothing by another name."""
+    assert not asks_of_one(question, one, other)
+    assert not asks_of_one(question, other, one)

@@ -125,6 +125,8 @@ SIBLINGS = [
     ),
     ("What is the user allergic to?", "I'm allergic to soy.", "My wife is allergic to nuts."),
     ("Is the old car sold?", "The old car is red.", "The new van is sold."),
+    ("How much is the shed rent?", "The shed rent is 40.", "The barn rent rose to 60."),
+    ("Who has my road bike?", "I lent my road bike to Sam.", "I sold my mountain bike."),
 ]
 
 
