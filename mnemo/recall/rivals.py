@@ -221,7 +221,7 @@ def _still_asked(
         if called & said[older] - said[newer] and _named(texts[newer]) - said[older]:
             return False
         both = _on_topic_of(question, given, (older, newer))
-        if tell_of_two(*both) or asks_of_one(question, *both):
+        if tell_of_two(*both) or asks_of_one(question[:READ], *both):
             return False
         kinds = kinds_of(texts[newer])
         if gives[older] and not gives[newer] and "end" not in kinds:

@@ -468,7 +468,7 @@ class Search:
 
     async def read_before(self, ids: Iterable[str]) -> None:
         """Read the two messages before each of *ids* that tells a change of "him" or "her"."""
-        said = ((id, self.steps[id].text) for id in ids if id in self.steps)
+        said = ((id, self.steps[id].text[:READ]) for id in ids if id in self.steps)
         self.before = await self.feed.before([id for id, text in said if tells_change_of_one(text)])
         await self.read_steps(chain.from_iterable(self.before.values()))
 
