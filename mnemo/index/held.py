@@ -88,7 +88,7 @@ class Held:
 
     def hide(self, chain: Chain, ids: Sequence[str]) -> bool:
         """Find nothing of *ids* in large segments; whether something was."""
-        if not (large := self.large[chain]):
+        if not ids or not (large := self.large[chain]):
             return False
         hashed = hashes(ids)
         self.large[chain] = left = tuple(one.without(ids, hashed) for one in large)

@@ -118,7 +118,8 @@ class Keeper:
                 held.is_foreign |= is_foreign
                 if is_foreign or segment.head.after != after:
                     break
-                segment = await threads.run(segment.without, [*held.gone])
+                if held.gone:
+                    segment = await threads.run(segment.without, [*held.gone])
             opened.append(segment)
         return opened
 

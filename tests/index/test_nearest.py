@@ -7,7 +7,7 @@ import pytest
 from segments_kit import few
 
 from mnemo.index import at_rest
-from mnemo.index.columns import Coded, products, products_of
+from mnemo.index.columns import Coded, ascending, products, products_of
 from mnemo.index.corpus import DocumentsView, Part
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document
@@ -123,3 +123,14 @@ def test_codes_are_multiplied_as_the_rows_that_they_stand_for():
     assert np.array_equal(coded[some], rows[some])
     assert np.allclose(products_of(coded, asked), asked @ rows.T, atol=1e-3)
     assert np.allclose(products(coded, asked[0]), products(rows, asked[0]), atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_numbers_ascend_once_each(dtype):
+    """Those of several arrays; -1, which stands for none, is left out."""
+    numbers = np.random.default_rng(3)
+    for count in (0, 1, 2, 40):
+        some = [numbers.integers(-1, 9, count).astype(dtype) for _ in range(2)]
+        found = ascending(*some)
+        assert found.tolist() == sorted({*np.concatenate(some).tolist()} - {-1})
+        assert found.dtype == dtype

@@ -196,6 +196,27 @@ def test_no_other_word_passes_for_one(data, other):
             unpacked(damaged)
 
 
+def test_what_lies_in_two_blocks_is_checked_in_both():
+    """Short names, and rows of a length that divides no block."""
+    names = [f"{number:03}" for number in range(1_000)] * 6
+    segment = packed_batch(Batch({"codes": np.zeros((6_000, 3), np.int8)}, {"ids": names}))
+    tried = 0
+    for is_name in (False, True):
+        batch = opened(segment)
+        stored = batch.names["ids"]._text if is_name else batch.columns.stored["codes"]
+        for at in range(-stored._at % 4_096, 18_000, 4_096):
+            if at % 3:
+                damaged = bytearray(segment)
+                damaged[len(segment) - len(stored._body.bytes) + stored._at + at] ^= 1
+                found = opened(damaged)
+                read = found.names["ids"].some if is_name else found.columns.stored["codes"].rows
+                assert len(read(range(at // 3 - 12, at // 3))) == 12
+                with pytest.raises(ValueError, match="damaged"):
+                    read(range(at // 3 - 11, at // 3 + 1))
+                tried += 1
+    assert tried > 4
+
+
 def readings(found: Batch, batch: Batch) -> Any:
     """Ways to read a row or a name, and what it is."""
     columns: Any = found.columns
