@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -364,12 +365,13 @@ async def jobs(
         raise mnemo.UsageError("name threads, or --dead, behind `retry` or `cancel`")
     found = (await opened.statistics()).jobs
     failed = [
-        {"kind": kind, "subject": subject, "error": error}
-        for (kind, subject), error in found.errors.items()
+        {"kind": job.kind, "subject": job.subject, "error": job.error, "state": job.state}
+        for job in await opened.inspection.jobs()
+        if job.error
     ]
     levels = {"waiting": found.waiting, "running": found.running, "dead": found.dead}
     lines = [", ".join(f"{count} {level}" for level, count in levels.items())]
-    lines += [f"dead: {one['kind']} {one['subject']}: {one['error']}" for one in failed]
+    lines += [f"{one['state']}: {one['kind']} {one['subject']}: {one['error']}" for one in failed]
     return levels | {"errors": failed}, "\n".join(lines)
 
 
@@ -384,10 +386,25 @@ async def _change_jobs(
         changed = await opened.cancel_jobs(threads or [])
     else:
         changed = await opened.retry_jobs(threads)
-        await opened.settle()
+        await _are_tried(opened, changed)
     done = "tried again" if action == "retry" else "cancelled"
     told = f"{len(changed)} {done}" + (f": {', '.join(changed)}" if changed else "")
     return {"action": action, "threads": list(changed)}, told
+
+
+async def _are_tried(opened: mnemo.Repository, threads: Collection[str]) -> None:
+    """
+    Wait until *threads* were tried, whatever else waits. *Raises* ``ExtractionFailed``: in vain.
+    """
+    while True:
+        owed = await opened.inspection.jobs(limit=1_000)
+        left = [job for job in owed if job.kind == "extract" and job.subject in threads]
+        if all(job.error for job in left):
+            break
+        with suppress(TimeoutError):
+            await opened.settle(0.25)
+    if left:
+        raise mnemo.ExtractionFailed("; ".join(str(job.error) for job in left[:10]))
 
 
 COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {

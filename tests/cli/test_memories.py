@@ -1,6 +1,10 @@
 """The commands about memories: listed, filtered, corrected."""
 
+import anyio
 import pytest
+
+from mnemo import ExtractionFailed, Mnemo, ModelUnavailable
+from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
 STEPS = [
     {"observation": "I live in Rome.", "action": "", "actor": "Ada", "id": "1"},
@@ -171,6 +175,54 @@ def test_background_work_is_cancelled_and_tried_again(cli):
     for wrong in (["retry"], ["cancel"], ["cancel", "--dead"], ["retry", "x"], ["list", "a"]):
         ran = cli("jobs", *wrong)
         assert (ran.code, ran.err.count("\n")) == (2, 1)
+
+
+class Away(HashingEmbedder):
+    """An embedder that cannot be reached."""
+
+    async def embed(self, texts, *, kind="document"):
+        """Fail."""
+        raise ModelUnavailable("the embedder is away", retryable=False)
+
+
+def test_work_that_failed_is_told_and_tried_again(cli, tmp_path):
+    """While the model was away it waits; what another process alone can do is not waited for."""
+
+    async def fill():
+        model, embedder = ScriptedChatModel(), Away()
+        async with Mnemo(tmp_path / "mnemo.db", chat_model=model, embedder=embedder) as memory:
+            repo = await memory.open_repo("default")
+            for thread in ("a", "b"):
+                with pytest.raises(ExtractionFailed):
+                    await repo.remember("I own a boat.", thread_id=thread, wait=True)
+
+    anyio.run(fill)
+    told = cli("jobs")
+    assert told.out.startswith("2 waiting")
+    assert "waiting: extract a: extraction of" in told.out
+    assert [one["state"] for one in cli("jobs", "--json").data["errors"]] == ["waiting"] * 2
+    assert "0 tried again" in cli("jobs", "retry", "--dead").out
+    assert "1 tried again: a" in cli("jobs", "retry", "a").out
+    assert cli("jobs", "--json").data["waiting"] == 1
+
+
+def test_work_that_fails_again_is_an_error(cli, tmp_path):
+    """Its reason is told; nothing is lost."""
+
+    async def fill():
+        async with Mnemo(tmp_path / "mnemo.db", embedder=HashingEmbedder(8)) as memory:
+            repo = await memory.open_repo("default")
+            await repo.remember("I own a boat.", thread_id="a", wait=True)
+        async with Mnemo(tmp_path / "mnemo.db", embedder=HashingEmbedder(8), workers=0) as memory:
+            repo = await memory.open_repo("default")
+            await repo.remember("I own a bike.", thread_id="a")
+
+    anyio.run(fill)
+    failed = cli("jobs", "retry", "a")
+    assert (failed.code, failed.out) == (2, "")
+    assert "is at hand" in failed.err
+    assert "bike" in cli("history", "a").out
+    assert cli("jobs", "--json").data["waiting"] == 1
 
 
 def test_a_remembered_text_is_found_and_listed(cli):
