@@ -182,7 +182,8 @@ class Remembering:
                 return tuple(made)
             if job is not None and job.error is not None and job.state is not JobState.RUNNING:
                 raise ExtractionFailed(
-                    f"extraction of thread {thread_id!r} failed: {job.error}", operation="remember"
+                    f"stored, but thread {thread_id!r} is not extracted yet: {job.error}",
+                    operation="remember",
                 )
             self.check_usable()
             await changed()
