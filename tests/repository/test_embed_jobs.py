@@ -167,8 +167,9 @@ async def test_equal_texts_are_embedded_once(place):
     assert sorted(its.documents) == [text(n) for n in range(7)]
 
 
-async def test_who_embeds_is_relieved_by_a_worker(place):
+async def test_who_embeds_is_relieved_by_a_worker(place, monkeypatch):
     """A service without workers embeds what nobody takes, until somebody does."""
+    monkeypatch.setattr(embedding, "TURN_S", 0)  # whether somebody does is seen at once
     mine, its = Noting(), Noting()
     mine.held_at = text(0)
     async with service(place, mine, workers=0) as app, service(place, its) as other:

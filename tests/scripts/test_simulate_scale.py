@@ -3,9 +3,11 @@
 import json
 import random
 import re
+import shutil
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -204,7 +206,10 @@ def test_unit_costs_are_measured(simulate, engine, tmp_path):
     inside = "import json, pathlib, sys, anyio, unit_costs as costs\n"
     inside += "measured = anyio.run(costs.measure, pathlib.Path(sys.argv[1]), sys.argv[2], True)\n"
     inside += "print(json.dumps(measured))"
-    done = ran("-c", inside, tmp_path, engine, env=child_environment())
+    # The server's user enters this folder; pytest closes its own to all but its user.
+    with TemporaryDirectory() as folder:
+        shutil.move(tmp_path / "bank.npy", folder)
+        done = ran("-c", inside, folder, engine, env=child_environment())
     assert done.returncode == 0, done.stderr
     measured = json.loads(done.stdout)
     assert measured.keys() == costs().keys()
