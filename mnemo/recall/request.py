@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args
 
 import anyio
 
-from mnemo.errors import ModelError, ModelTimeout
+from mnemo.errors import ModelError, ModelTimeout, ModelUnavailable
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.plan import MODES, Mode, mode_question, plan_question
 from mnemo.prompts.profiles import Profile
@@ -130,7 +130,7 @@ class RecallRun:
     Attributes:
         dense_weight: What a cosine counts in the embedding space.
         timeout_s: Seconds per question to it, a correction and its own retries included.
-        hangs: Whether it did not answer in time: one that hangs costs one timeout a recall.
+        away: Why it is asked no more: one that hangs or is not reached costs one wait a recall.
         removal: The last one in the store that it knows of, as of ``FeedCursor``.
     """
 
@@ -140,7 +140,7 @@ class RecallRun:
     profile: Profile | None = None
     plans: bool = False
     timeout_s: float = 0.0
-    hangs: bool = False
+    away: ModelError | None = None
     removal: int = 0
     failures: dict[Purpose, ModelError] = field(default_factory=dict)
     meter: UsageMeter = field(default_factory=UsageMeter, init=False)
@@ -209,16 +209,19 @@ class RecallRun:
         """Answer *question*, or give *otherwise*; raises nothing. *Cancellation*: safe."""
         purpose = question.purpose
         try:
-            if self._asker is not None and not self.hangs:
+            if self._asker is not None and self.away is None:
                 with anyio.move_on_after(self.timeout_s):
                     answer = await self._asker.ask(question)
                     self.trace.stages[purpose] = "model"
                     return answer
-                self.hangs = True
+                what = f"the model kept this recall waiting for {self.timeout_s:g} s"
+                self.away = ModelTimeout(what)
                 self.meter.ran(purpose, "failed")
-            what = f"the model kept this recall waiting for {self.timeout_s:g} s"
-            raise ModelTimeout(what, purpose=purpose)
+            kind = ModelTimeout if self.away is None else type(self.away)
+            raise kind(str(self.away), purpose=purpose)
         except ModelError as error:
+            if isinstance(error, ModelUnavailable) and error.retryable:  # and was tried again
+                self.away = error
             self.failures[purpose] = error
             self.trace.stages[purpose] = "failed"
             self.does_without(purpose, error)

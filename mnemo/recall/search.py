@@ -594,8 +594,7 @@ async def expand(search: Search, run: RecallRun, config: RecallConfig) -> None:
         with run.phase("expand"):
             reached = await search.hop(hop)
         gain, best = reached - best, max(best, reached)
-        can_ask = run.plans and not run.hangs
-        if gain < config.plateau_delta and can_ask and len(trace.refinements) < budget >= in_vain:
+        if gain < config.plateau_delta and run.plans and len(trace.refinements) < budget >= in_vain:
             with run.phase("refine"):
                 texts = [scored.node.text for scored in search.ranked]
                 tags = await run.ask(refine_question(run.asked, texts, run.profile), ())

@@ -312,6 +312,18 @@ async def test_a_hanging_model_costs_one_timeout(with_model):
     assert isinstance(failure.value.__cause__, ModelTimeout)
 
 
+async def test_a_model_that_is_not_reached_costs_its_tries_once(with_model):
+    """Neither for another hop nor for the words of the answer is it asked again."""
+    away = ModelUnavailable("nobody listens there")
+    world, model = await with_model({"mode": away, "plan": away, "refine": {"tags": ["nets"]}})
+    result = await world.recall.recall("sister", reason=False)
+    assert result.candidates[0].node.observation == "My sister is called Mara"
+    with pytest.raises(RecallFailed) as failure:
+        await world.recall.recall("sister", reason=True)
+    assert isinstance(failure.value.__cause__, ModelUnavailable)
+    assert sorted(asked(model)) == ["mode", "mode", "plan", "plan"]
+
+
 async def test_a_model_that_keeps_its_own_time_is_cut_off_too(make_world):
     """Its retries may take longer than one try: the recall waits for the timeout, no longer."""
 
