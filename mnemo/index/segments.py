@@ -60,6 +60,7 @@ _BLOCK = 4_096
 """Bytes under one checksum: a page, so that checking reads little that is not asked for."""
 _WEIGHTS = np.frombuffer(shake_128(_MAGIC).digest(_BLOCK), "<u8") | np.uint64(1)
 """Of the words of a block, in its checksum; odd, so that no other value of one gives the same."""
+# Of changes of several words, one in 2^64 passes by chance, and that of two highest bits alone.
 _AT_ONCE = 64
 """Blocks that are copied to be checked, so few that they are still in the processor's memory."""
 _FOUND = frozenset(("ids", "chains", "terms", "behind"))
