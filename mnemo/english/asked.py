@@ -82,6 +82,11 @@ _OF_MORE = re.compile(rf"\b(?:{RELATION}s?|we|us|our|he|him|his|she|her|hers|the
 _ASKS_OF_ANOTHER = re.compile(rf"\b{RELATION}s?\b|\bwho(?:m|se)?\b|\bnames?\b|\bcalled\b")
 _NAMED = re.compile(rf"\b(?:{'|'.join(said for _, said in ATTRIBUTES)})\b")
 _OWNER = re.compile(r"\b([^\W\d_]+)['’]s?\b(?! (?:\w+ing|not|been)\b)")
+# As it is written: "does Tom work", not "does it work".
+_SUBJECT = re.compile(
+    r"\b(?:do|does|did|is|are|was|were|has|have|had|can|could|will|would|must|may|should)"
+    r" ([^\W\d_a-z][\w-]+)"
+)
 _NOBODY = frozenset(
     ("user", "what", "who", "where", "when", "how", "it", "that", "he", "she", "there", "let")
 )
@@ -94,7 +99,8 @@ class Asked:
 
     Attributes:
         attributes: Names of slots' attributes, any of which answers.
-        owners: Stems of whom it names as their owner; empty: the speaker, or whom it names.
+        owners: Stems of whom it names as their owner or as its subject; empty: the speaker, or
+            whom it names.
         said: Stems of all its words.
         kinds: Of value, of which its answer has one; of ``change.VALUES``, or ``"name"``.
         of_another: Whether it asks for somebody beside the speaker, or about such a person.
@@ -157,7 +163,8 @@ def asked_in(question: str) -> Asked:
     found = {name for names, way in _WAYS.items() if re.search(way, asked) for name in names}
     found |= {_kept(name) for name in _NAMED.findall(asked)}
     stems = frozenset(map(stem, words(asked)))
-    owners = frozenset(map(stem, set(_OWNER.findall(asked)) - _NOBODY))
+    called = names(question) & set(map(fold, _SUBJECT.findall(question)))
+    owners = frozenset(map(stem, (called | set(_OWNER.findall(asked))) - _NOBODY))
     kinds = next((kinds for way, kinds in _KINDS if way.search(asked)), frozenset())
     of_another = _ASKS_OF_ANOTHER.search(asked) is not None
     about_another = _ABOUT_ANOTHER.search(asked) is not None

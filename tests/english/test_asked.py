@@ -138,3 +138,24 @@ def test_the_same_thing_in_other_words_is_no_other_of_its_kind(question, one, ot
     """A word of change, a verb or a number calls nothing by another name."""
     assert not asks_of_one(question, one, other)
     assert not asks_of_one(question, other, one)
+
+
+@pytest.mark.parametrize(
+    ("question", "own", "other"),
+    [
+        ("What does Tom do for a living?", "My brother Tom is a baker.", "I work as a nurse."),
+        ("Where does Ana live?", "Ana lives in Lisbon.", "I live in Porto."),
+        ("Where did Bo work?", "Bo works at Acme.", "I work at Siemens."),
+    ],
+)
+def test_who_is_its_subject_is_asked_about_and_no_other(question, own, other):
+    """Nor is the speaker, who is asked about where nobody is named."""
+    asked = asked_in(question)
+    assert asked.is_told_by(own, "User")
+    assert not asked.is_told_by(other, "User")
+
+
+@pytest.mark.parametrize("question", ["Where does she work?", "Where does the user work?"])
+def test_the_speaker_is_asked_about_where_nobody_is_named(question):
+    """Whatever stands in that place."""
+    assert asked_in(question).is_told_by("I work at Siemens.", "User")
