@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
@@ -120,6 +120,17 @@ class Asked:
             return False
         told = claims(told_by(text, speaker))
         return any(claim.holds and self._is_meant(claim.slot, speaker) for claim in told)
+
+    def also_of(self, speaker: str, facts: Iterable[str]) -> Asked:
+        """It, asked of *speaker* too where one of *facts* gives this one's name: "User is Ana."."""
+        slots = {f"{fold(speaker)} is", f"{fold(speaker)} name"}
+        for text in facts:
+            if self.owners & _stems(text):
+                called = frozenset(map(stem, names(text)))
+                told = (claim for claim in claims(text) if claim.holds and claim.slot in slots)
+                if any(claim.value <= called and claim.value & self.owners for claim in told):
+                    return replace(self, owners=self.owners | _stems(speaker))
+        return self
 
     def is_of_a_kind(self, text: str) -> bool:
         """Whether *text* has a value of a kind that is asked for."""

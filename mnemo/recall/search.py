@@ -516,7 +516,9 @@ class Search:
         self, read: Iterable[Found], metadata: Mapping[str, NodeMetadata]
     ) -> list[Found]:
         """The best of all candidates so far and of *read*; for a worker thread."""
-        ranked = list(self.ranked)
+        ranked, read = list(self.ranked), list(read)
+        facts = (f.node.proposition for f in read if isinstance(f.node, Semantic))
+        self._asked = self._asked.also_of(self.config.extraction.default_actor, facts)
         for f in read:
             f.metadata = metadata.get(f.node.id)
             if self._is_inside(f):

@@ -159,3 +159,24 @@ def test_who_is_its_subject_is_asked_about_and_no_other(question, own, other):
 def test_the_speaker_is_asked_about_where_nobody_is_named(question):
     """Whatever stands in that place."""
     assert asked_in(question).is_told_by("I work at Siemens.", "User")
+
+
+@pytest.mark.parametrize(
+    ("fact", "is_known"),
+    [
+        ("User is Ana.", True),
+        ("User's name is Ana Bell.", True),
+        ("User is a friend of Ana.", False),
+        ("User's boss is Ana.", False),
+        ("Tom is Ana.", False),
+        ("User is no longer Ana.", False),
+    ],
+)
+def test_the_speaker_is_asked_about_by_name_where_a_fact_gives_it(fact, is_known):
+    """But for whoever has to do with one of that name."""
+    for question in ("Where does Ana work?", "What is Ana's job?"):
+        asked = asked_in(question).also_of("User", ["User lives in Rome.", fact])
+        assert asked.is_told_by("I work as a nurse at Siemens.", "User") is is_known
+    assert asked_in("Where does Bo work?").also_of("User", [fact]) == asked_in(
+        "Where does Bo work?"
+    )
