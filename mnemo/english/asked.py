@@ -315,6 +315,23 @@ def _stems(text: str) -> frozenset[str]:
     return frozenset(map(stem, words(fold(text))))
 
 
+def differ_in_person(people: frozenset[str], *said: tuple[str, str | None]) -> bool:
+    """Whether of two texts, each with its speaker, one alone is of somebody else than *people*."""
+    one, other = said
+    return _is_of_another(*one, people | names(other[0])) != _is_of_another(
+        *other, people | names(one[0])
+    )
+
+
+def _is_of_another(text: str, speaker: str | None, people: frozenset[str]) -> bool:
+    """Whether *text* is of *speaker* alone, or its subject has a name, and none of *people*'s."""
+    said = fold(text)
+    if _OF_SPEAKER.match(said) and not _OF_MORE.search(said):
+        return names(text).union(words(fold(speaker or ""))).isdisjoint(people)
+    own = names(text).intersection(subject(text))
+    return bool(own) and own.isdisjoint(people)
+
+
 def _is_of_the_other(one: str, other: str) -> bool:
     """Whether *one* is of the speaker alone, and *other* of another person alone."""
     said, told = fold(one), fold(other)

@@ -30,6 +30,7 @@ from mnemo.english.asked import (
     VALUES,
     asked_in,
     asks_of_one,
+    differ_in_person,
     kinds_of,
     tell_of_two,
     tells_change,
@@ -208,11 +209,13 @@ def _still_asked(
     """
     The *pairs* whose newer tells a change, or most of what question and older name.
 
-    It names nobody else where the older is of whom the question names, and it gives a value of the
-    kind that is asked for where the older does and nothing ended.
+    It is of nobody else where the older is of whom the question names, and it gives a value of the
+    kind that is asked for where the older does and nothing ended. That both name whom the question
+    names says no more than that they are of one person.
     """
     asked, sought, called = asked_in(question), _terms(question), names(question)
     pairs, rare = list(pairs), _idf(tuple(_terms(text[:READ]) for text in given.texts[:BEST]))
+    of_names = _terms(" ".join(called)) if asked.owners else frozenset()
     texts = {one: given.texts[one][:READ] for pair in pairs for one in pair}
     said = {one: names(text) for one, text in texts.items()}
     gives = {one: asked.is_of_a_kind(text) for one, text in texts.items()}
@@ -226,11 +229,17 @@ def _still_asked(
         kinds = kinds_of(texts[newer])
         if gives[older] and not gives[newer] and "end" not in kinds:
             return False
-        held = sought & _terms(texts[older])
-        lost = held - _terms(texts[newer])
+        own = ((texts[one], given.speakers[one]) for one in (older, newer))
+        if asked.owners and differ_in_person(called, *own):
+            return False
+        both_name = of_names & _terms(texts[older]) & _terms(texts[newer])
+        told, tells = (_terms(texts[one]) - both_name for one in (older, newer))
+        held, lost = sought & told, (sought & told) - tells
+        if both_name and not held:
+            return not kinds.isdisjoint(("change", "end")) or not told.isdisjoint(tells)
         if not kinds.isdisjoint(("change", "end", "begin")):
-            is_other = len(held) >= MANY and lost == held
-            return not is_other or not said[older].isdisjoint(said[newer])
+            rest = said[older] & said[newer] - (called if both_name else set())
+            return len(held) + bool(both_name) < MANY or lost != held or bool(rest)
         return sum(rare[t] for t in lost) <= LOST * sum(rare[t] for t in held)
 
     return [pair for pair in pairs if is_asked(*pair)]

@@ -127,6 +127,10 @@ SIBLINGS = [
     ("Is the old car sold?", "The old car is red.", "The new van is sold."),
     ("How much is the shed rent?", "The shed rent is 40.", "The barn rent rose to 60."),
     ("Who has my road bike?", "I lent my road bike to Sam.", "I sold my mountain bike."),
+    ("When does Jenny begin?", "Jenny starts at 7.", "I start at 10."),
+    ("What is Mats's phone number?", "My phone number is 711.", "Lotta's phone number is 722."),
+    ("Where does Erik work?", "Erik works at Volvo.", "Erik's birthday is 3 May."),
+    ("What does Jenny do?", "Jenny from support handles refunds.", "Jenny has two sons."),
 ]
 
 
@@ -146,6 +150,9 @@ def test_a_sibling_said_in_the_same_way_is_no_rival(question, one, other, turned
         ("How full is db1?", "Disk usage on db1 is 60%.", "Disk usage on db1 is 91%."),
         ("Where does she work?", "I work at a bank.", "My boss moved me to the mill."),
         ("What is the rent?", "The rent is 820.", "My landlord raised the rent to 905."),
+        ("Where does Erik work?", "Erik works at Volvo.", "Erik works at Scania."),
+        ("Where does Erik work?", "Erik works at Volvo.", "Erik was moved to the Malmo plant."),
+        ("Where does Ann work?", "I work at a bank.", "I now work at a mill."),
     ],
 )
 def test_what_is_said_of_one_subject_stays_a_rival(question, older, newer):
