@@ -124,7 +124,7 @@ class Asked:
     def also_of(self, speaker: str, facts: Iterable[str]) -> Asked:
         """It, asked of *speaker* too where one of *facts* gives this one's name: "User is Ana."."""
         slots = {f"{fold(speaker)} is", f"{fold(speaker)} name"}
-        for text in facts:
+        for text in facts if self.owners else ():
             if self.owners & _stems(text):
                 called = frozenset(map(stem, names(text)))
                 told = (claim for claim in claims(text) if claim.holds and claim.slot in slots)

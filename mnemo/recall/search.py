@@ -477,7 +477,9 @@ class Search:
         known = (self.steps.get(one) for one in self.before.get(id or "", ()))
         before = [step.text[:READ] for step in known if step is not None]
         step = self.steps.get(id or "")
-        return with_antecedent(step.text, before, self.run.request.query) if step else ""
+        if step is None or not before:
+            return step.text if step else ""
+        return with_antecedent(step.text[:READ], before, self.run.request.query)
 
     async def _with_nodes(self, found: Sequence[Found]) -> list[Found]:
         """Those of *found* whose node there is, with it."""
