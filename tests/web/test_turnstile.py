@@ -57,14 +57,3 @@ async def test_who_leaves_takes_no_place():
     with anyio.fail_after(120):
         await asyncio.wait(tasks)
     assert [number for _, number in crowd.passed] == [*range(MOST_PER_TURN), len(tasks) - 1]
-
-
-async def test_it_rests_while_nobody_comes():
-    """Nothing is scheduled in an idle loop."""
-    crowd = Crowd()
-    await crowd.come(1)
-    for _ in range(3):
-        await anyio.lowlevel.checkpoint()
-    assert not crowd.turnstile._opens
-    await crowd.come(2)
-    assert [number for _, number in crowd.passed] == [1, 2]
