@@ -10,7 +10,7 @@ import typing
 from array import array
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -27,7 +27,6 @@ from pydantic import (
     ValidationError,
 )
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mnemo import ConfigError, Mnemo, NotFound, Repository, UsageError
 from mnemo.runtime.board import Board
@@ -258,20 +257,23 @@ def _token(request: Request) -> Token:
     return request.state.token
 
 
-async def opened(request: Request, repo_id: str, *, make: bool) -> Repository:
-    """The repository, for as long as *request* lasts; see ``OpenRepositories.visited``."""
+def visited(
+    request: Request, repo_id: str, *, make: bool
+) -> AbstractAsyncContextManager[Repository]:
+    """The repository, for the token of *request*; see ``OpenRepositories.visited``."""
     repositories: OpenRepositories = request.app.state.repositories
-    visits: list[str] = request.state.visits
-    return await repositories.visited(visits, _token(request), repo_id, make=make)
+    return repositories.visited(_token(request), repo_id, make=make)
 
 
-async def _readable(request: Request, repo: RepoId = "default") -> Repository:
-    return await opened(request, repo, make=False)
+async def _readable(request: Request, repo: RepoId = "default") -> AsyncIterator[Repository]:
+    async with visited(request, repo, make=False) as found:
+        yield found
 
 
-async def _writable(request: Request, repo: RepoId = "default") -> Repository:
+async def _writable(request: Request, repo: RepoId = "default") -> AsyncIterator[Repository]:
     check_right(_token(request), "write", repo)
-    return await opened(request, repo, make=True)
+    async with visited(request, repo, make=True) as found:
+        yield found
 
 
 def check_right(token: Token, right: str, repo_id: str = ANY) -> None:
@@ -394,11 +396,10 @@ class OpenRepositories:
         self._changing = anyio.Lock()
         self._looked_at = ""  # whether it can be closed; until somebody comes
 
-    async def visited(
-        self, visits: list[str], token: Token, repo_id: str, *, make: bool
-    ) -> Repository:
+    @asynccontextmanager
+    async def visited(self, token: Token, repo_id: str, *, make: bool) -> AsyncIterator[Repository]:
         """
-        The repository, kept open until *visits* have ended; *make* one that holds nothing, or not.
+        The repository, kept open inside; *make* one that holds nothing, or not.
 
         Raises:
             NotFound: There is none, or *token* may not use it.
@@ -411,10 +412,19 @@ class OpenRepositories:
         if repo_id in self._vacated:
             raise _in_use("it is being deleted or imported")
         # Before the look, and without a pause between: nobody closes it from now on.
-        visits.append(repo_id)
         self._visitors[repo_id] += 1
         if self._looked_at == repo_id:
             self._looked_at = ""
+        try:
+            yield await self._found(token, repo_id, make=make)
+        finally:
+            self._visitors[repo_id] -= 1
+            if not self._visitors[repo_id]:
+                del self._visitors[repo_id]
+            self._left.set()
+            self._left = anyio.Event()
+
+    async def _found(self, token: Token, repo_id: str, *, make: bool) -> Repository:
         try:
             repo = self._memory.repo(repo_id)
         except NotFound:
@@ -424,15 +434,6 @@ class OpenRepositories:
         if repo_id in self._users:
             self._use(token, repo_id)
         return repo
-
-    def end(self, visits: Iterable[str]) -> None:
-        """A request that used these repositories has ended; a plain call."""
-        for repo_id in visits:
-            self._visitors[repo_id] -= 1
-            if not self._visitors[repo_id]:
-                del self._visitors[repo_id]
-        self._left.set()
-        self._left = anyio.Event()
 
     async def adopt(self, repo_id: str) -> None:
         """Take over one that was opened for its jobs and has none left: others may use it."""
@@ -527,20 +528,3 @@ class OpenRepositories:
 
 def _in_use(why: str) -> HTTPException:
     return HTTPException(503, f"the repository is in use: {why}", {"Retry-After": RETRY_S})
-
-
-class Visits:
-    """ASGI middleware: what a request has opened is kept open until it has been answered."""
-
-    def __init__(self, app: ASGIApp, repositories: OpenRepositories) -> None:
-        self._app = app
-        self._repositories = repositories
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        visits: list[str] = []
-        scope.setdefault("state", {})["visits"] = visits
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            if visits:
-                self._repositories.end(visits)

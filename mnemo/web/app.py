@@ -27,8 +27,7 @@ from mnemo.web.access import (
     OpenRepositories,
     Token,
     Tokens,
-    Visits,
-    opened,
+    visited,
 )
 from mnemo.web.curves import Recorder
 from mnemo.web.document import completed
@@ -62,18 +61,21 @@ class McpEndpoint:
             raise ValueError(f"thread must have 1 to {MOST_THREAD} characters")
         token: Token = request.state.token
         may_write = token.may("write")
-        repo = await opened(request, request.query_params.get("repo", "default"), make=may_write)
-        try:
-            memory_server, settings = await anyio.to_thread.run_sync(_imported)
-        except ImportError as error:
-            raise HTTPException(501, str(error)) from error
-        content = await request.body()
-        audit_tool(repo.id, content)
-        receive = _again(content, receive)
-        server = memory_server(repo, thread_id=thread_id, write=may_write, read_only=not may_write)
-        app = server.streamable_http_app(stateless_http=True, transport_security=settings)
-        async with server.session_manager.run():
-            await app(scope, receive, send)
+        repo_id = request.query_params.get("repo", "default")
+        async with visited(request, repo_id, make=may_write) as repo:
+            try:
+                memory_server, settings = await anyio.to_thread.run_sync(_imported)
+            except ImportError as error:
+                raise HTTPException(501, str(error)) from error
+            content = await request.body()
+            audit_tool(repo.id, content)
+            receive = _again(content, receive)
+            server = memory_server(
+                repo, thread_id=thread_id, write=may_write, read_only=not may_write
+            )
+            app = server.streamable_http_app(stateless_http=True, transport_security=settings)
+            async with server.session_manager.run():
+                await app(scope, receive, send)
 
 
 def _imported() -> tuple[Any, Any]:
@@ -162,7 +164,6 @@ def web_app(
     routes = [route for router in routers for route in router.routes]
     add_handlers(app, _methods(routes))
     app.add_exception_handler(SessionBusy, held_elsewhere)
-    app.add_middleware(Visits, repositories=app.state.repositories)
     app.add_middleware(GZipMiddleware, minimum_size=GZIPPED_BYTES, compresslevel=GZIP_LEVEL)
     # Included, each would be made once more, which takes a fifth of a second.
     app.router.routes.extend(routes)

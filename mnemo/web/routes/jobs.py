@@ -48,16 +48,10 @@ async def carried_out(
     repo_id = repo if isinstance(repo, str) else None
 
     async def work() -> Any:
-        visits: list[str] = []
-        try:
-            target = memory
-            if operation.owner != "memory":
-                target = await repositories.visited(visits, token, repo_id, make=False)
-            elif repo_id is not None:
-                given["repo_id"] = repo_id
-            return await operation.call(target, given)
-        finally:
-            repositories.end(visits)
+        if operation.owner == "memory":
+            return await operation.call(memory, given | ({"repo_id": repo_id} if repo_id else {}))
+        async with repositories.visited(token, repo_id, make=False) as found:
+            return await operation.call(found, given)
 
     return await followed(memory, token, operation.name, repo_id, work, operation.result)
 

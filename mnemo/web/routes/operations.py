@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Query, Request
@@ -12,7 +13,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from mnemo import RepositoryRecord, __version__
 from mnemo.runtime.validation import MOST_AT_ONCE
-from mnemo.web.access import ANY, LONGEST_ID, Memory_, Rights, Token_, opened
+from mnemo.web.access import ANY, LONGEST_ID, Memory_, Rights, Token_, visited
 from mnemo.web.live import Live
 from mnemo.web.metrics import Metrics, together, totals
 from mnemo.web.peers import INSIDE
@@ -70,15 +71,17 @@ async def _stream(
     repo: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
     after: Annotated[str | None, Query(max_length=100)] = None,
     last_event_id: Annotated[str | None, Header(max_length=100)] = None,
-) -> AsyncIterator[bytes]:
+) -> AsyncIterator[AsyncIterator[bytes]]:
     """Make the stream that is asked for; what is wrong with it is an answer, not a broken one."""
     live: Live = request.app.state.live
     live.check_room()
     if repo is None:
-        return live.events(token.permits)
-    found, cursor = await opened(request, repo, make=False), last_event_id or after
-    start = await found.inspection.changes(cursor)
-    return live.changes(found, cursor or start.cursor)
+        yield live.events(token.permits)
+        return
+    async with visited(request, repo, make=False) as found:
+        cursor = last_event_id or after
+        start = await found.inspection.changes(cursor)
+        yield live.changes(found, cursor or start.cursor)
 
 
 @router.get("/v1/events", response_class=EventSourceResponse)
@@ -107,11 +110,11 @@ async def metrics(
     are those of this repository alone, with its label.
     """
     found: Metrics = request.app.state.metrics
-    if repo is not None and INSIDE not in request.scope:
-        await opened(request, repo, make=False)
-    levels: Mapping[str, Mapping[str, int]] = await found.levels(
-        memory, lambda id: token.permits(id) and repo in (None, id)
-    )
+    levels: Mapping[str, Mapping[str, int]]
+    async with AsyncExitStack() as stack:
+        if repo is not None and INSIDE not in request.scope:
+            await stack.enter_async_context(visited(request, repo, make=False))
+        levels = await found.levels(memory, lambda id: token.permits(id) and repo in (None, id))
     if INSIDE in request.scope:
         return JSONResponse(levels)
     _, others = await request.app.state.peers.asked(request)
