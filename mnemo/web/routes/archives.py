@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-    contextmanager,
-)
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,11 +14,10 @@ from typing import Annotated, Any
 
 import anyio
 import anyio.to_thread
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 import mnemo
 from mnemo.web.access import (
@@ -69,43 +63,24 @@ class Streams:
             self._count -= 1
 
 
-class Stream(StreamingResponse):
-    """An answer in *parts*, whose context is entered first: what that raises is an answer."""
-
-    def __init__(
-        self,
-        parts: AbstractAsyncContextManager[AsyncIterator[bytes]],
-        media_type: str,
-        filename: str,
-    ) -> None:
-        disposition = {"content-disposition": f'attachment; filename="{filename}"'}
-        super().__init__((), headers=disposition, media_type=media_type)
-        self._parts = parts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it; a client that leaves ends the context."""
-        async with self._parts as parts:
-            await send(
-                {
-                    "type": "http.response.start",
-                    "status": self.status_code,
-                    "headers": self.raw_headers,
-                }
-            )
-            async for part in parts:
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
+def _attached(parts: AsyncIterator[bytes], kind: str, filename: str) -> StreamingResponse:
+    """An answer in *parts*, which a browser keeps as a file."""
+    disposition = {"content-disposition": f'attachment; filename="{filename}"'}
+    return StreamingResponse(parts, headers=disposition, media_type=kind)
 
 
-async def export_repo(request: Request, memory: Memory_, repo: Managed) -> Response:
-    @asynccontextmanager
-    async def exported() -> AsyncIterator[AsyncIterator[bytes]]:
-        with request.app.state.streams.one_more():
-            async with memory.export_repo(repo) as lines:
-                audit("memory.export_repo", repo)
-                yield _joined(lines)
+async def _exported(
+    request: Request, memory: Memory_, repo: Managed
+) -> AsyncIterator[AsyncIterator[str]]:
+    """The lines, until the answer has been sent; what this raises is an answer."""
+    with request.app.state.streams.one_more():
+        async with memory.export_repo(repo) as lines:
+            audit("memory.export_repo", repo)
+            yield lines
 
-    return Stream(exported(), LINES, "repository.jsonl")
+
+async def export_repo(lines: Annotated[AsyncIterator[str], Depends(_exported)]) -> Response:
+    return _attached(_joined(lines), LINES, "repository.jsonl")
 
 
 async def _joined(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
@@ -179,29 +154,29 @@ class Backup:
     size: int
 
 
+async def _copied(request: Request, memory: Memory_, token: OfAll) -> AsyncIterator[Path]:
+    """A copy, until the answer has been sent."""
+    with request.app.state.streams.one_more():
+        make = partial(mkdtemp, prefix=".backup-", dir=request.app.state.backup_folder)
+        folder = Path(await anyio.to_thread.run_sync(make))
+        try:
+            await memory.backup(folder / "store.db")
+            audit("memory.backup", ANY)
+            yield folder / "store.db"
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(rmtree, folder)
+
+
 @router.get(
     "/backup",
     name="backup",
     response_class=StreamingResponse,
     responses={200: {"content": {DATABASE: {"schema": {"type": "string", "format": "binary"}}}}},
 )
-async def backup(request: Request, memory: Memory_, token: OfAll) -> Response:
+async def backup(copy: Annotated[Path, Depends(_copied)]) -> Response:
     """Stream a copy of the whole store, as of one moment, which is a store like others."""
-
-    @asynccontextmanager
-    async def copied() -> AsyncIterator[AsyncIterator[bytes]]:
-        with request.app.state.streams.one_more():
-            make = partial(mkdtemp, prefix=".backup-", dir=request.app.state.backup_folder)
-            folder = Path(await anyio.to_thread.run_sync(make))
-            try:
-                await memory.backup(folder / "store.db")
-                audit("memory.backup", ANY)
-                yield _parts(folder / "store.db")
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(rmtree, folder)
-
-    return Stream(copied(), DATABASE, "store.db")
+    return _attached(_parts(copy), DATABASE, "store.db")
 
 
 async def _parts(path: Path) -> AsyncIterator[bytes]:
