@@ -171,6 +171,7 @@ async def test_the_queue_of_a_session_is_shown(browser, server, repo):
     async with inspected(browser, server) as inspector:
         text = await inspector.open("sessions", repo=repo, session=f"{repo}/1")
         assert "Queue: no operation waits." in text
+        assert "0 model calls" not in text
 
 
 async def test_a_reader_sees_no_way_to_write(browser, server, repo):

@@ -83,7 +83,7 @@ async def test_what_a_commit_would_add_is_shown_before_it(page, session):
     assert await added.get_by_text("fact", exact=True).count() == 3
     assert await added.get_by_text("instruction", exact=True).count() == 2
     assert await added.get_by_text(SCRIPT).count() == 2
-    await page.get_by_text("recall does not know the facts below yet").wait_for()
+    await page.get_by_text("Recall does not know the facts below").wait_for()
     await page.get_by_role("button", name="Commit").click()
     await now(page, "idle")
     await added.wait_for(state="detached")

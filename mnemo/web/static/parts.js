@@ -219,7 +219,7 @@ export const origin = ({ actor, session_id }) =>
 
 /** Where a source stands: the way to its conversation or its session; nothing if it was written by hand. */
 export function Place({ source }) {
-  if (source.thread_id) return html`<${To} view="threads" params=${{ thread: source.thread_id, message: source.message_id }}>Read around it<//>`;
+  if (source.thread_id) return html`<${To} view="threads" params=${{ thread: source.thread_id, message: source.message_id }}>Read around it<//>`;
   return source.session_id && source.actor !== "hand" && html`<${To} view="sessions" params=${{ session: source.session_id }}>Open its session<//>`;
 }
 

@@ -7,7 +7,7 @@ const SERIES = {
   writes: { name: "Came in", unit: "writes/min", isRate: true, fill: true },
   recalls: { name: "Went out", unit: "recalls/min", isRate: true, fill: true },
   recall_p95_ms: { name: "Recall, p95", unit: "ms" },
-  waiting: { name: "Waiting", unit: "messages", fill: true },
+  waiting: { name: "Waiting", unit: "messages", isMost: true, fill: true },
   failed: { name: "Failed", isSum: true, isBars: true },
 };
 const SPANS = { minutes: "10 min", hour: "1 h", day: "24 h" };
@@ -86,7 +86,7 @@ function Curve({ how, times, values, at, theme, live, of, step_s, onAt }) {
     if (plot.current.cursor.idx !== at) plot.current.setCursor({ left, top: 0 }, false);
   }, [at]);
   const time = (index) => (times[index] === undefined ? "" : clock(new Date(1_000 * times[index])));
-  const unit = how.isSum ? (at === null ? OF_SPAN[of] : step_s < 60 ? "in this second" : "in this minute") : how.unit;
+  const unit = how.isSum ? (at === null ? OF_SPAN[of] : step_s < 60 ? "in this second" : "in this minute") : how.isMost && step_s >= 60 ? "at most" : how.unit;
   return html`<div class="curve" role="img" aria-label=${`${how.name}: ${shown(now)} ${unit}, peak ${shown(peak)}, ${time(0)} to ${time(times.length - 1)}`}>
     <p><span>${how.name}</span><span>${at === null ? (peak === null || how.isSum ? "" : `peak ${shown(peak)}`) : `at ${time(at)}`}</span></p>
     <p class="figure"><b>${shown(now)}</b> ${unit}</p>

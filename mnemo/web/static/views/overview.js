@@ -30,7 +30,7 @@ export function Overview() {
 function titled(failed, ready, since) {
   if (since && !failed && !ready) return `All was well at ${clock(since)}.`;
   if (!failed && !ready) return "All is well.";
-  const parts = [failed && `${plural(failed, "session")} failed`, ready && `${ready} ${ready === 1 ? "waits" : "wait"} for you`].filter(Boolean);
+  const parts = [failed && `${plural(failed, "session")} failed`, ready && `${plural(ready, "session")} to commit`].filter(Boolean);
   return `${parts.join(", ")}. The rest is well.`;
 }
 
@@ -95,7 +95,7 @@ function Trouble({ one, isAlone }) {
   const kept = one.job ? (one.kind === "dead" ? "given up" : "is tried again by itself") : `${plural(one.steps, "step")} ${one.steps === 1 ? "is" : "are"} kept`;
   const told = one.kind === "ready" ? "extracted; recall knows it once it is committed" : [isAlone && short(causeOf(one.error), 160), kept].filter(Boolean).join(" · ");
   const view = one.job?.kind === "extract" ? ["threads", { thread: one.id }] : ["sessions", { session: one.id }];
-  return html`<div class="trouble"><${State} kind=${one.kind === "ready" ? "ready" : "failed"} />
+  return html`<div class="trouble"><${State} ...${one.kind === "ready" ? { kind: "ready", word: "to commit" } : { kind: "failed" }} />
     <${To} view=${view[0]} params=${{ repo: one.repo, ...view[1] }}><span class="strong">${short(one.title, 120)}</span><br /><span class="origin">${told}<span class="where"> · ${one.repo}, <${Time} at=${one.at} age /></span></span><//>
     <span class="soft cut-line">${one.repo}</span><span class="soft num"><${Time} at=${one.at} age /></span>
     <span>${canWrite && html`<${Act} label=${ACTS[one.kind][1]} work=${() => act(one)} first=${isAlone} />`}</span></div>`;

@@ -59,7 +59,7 @@ function Names({ names, name }) {
   return html`<section class="card names" aria-label="List">
     <header><${Search} label="Find a name" value=${words} onInput=${setWords} /></header>
     <ul>${group("speaker").map(item)}</ul>
-    ${group("tag").length > 0 && html`<h3 class="origin group">Named in two facts or more</h3><ul>${group("tag").map(item)}</ul>`}
+    ${group("tag").length > 0 && html`<h3 class="origin group">In two facts or more</h3><ul>${group("tag").map(item)}</ul>`}
     ${!found.length && html`<${Empty}>No name has these letters.<//>`}
     ${found.length > most && html`<div class="more"><button class="plain" onClick=${() => setMost(most + LISTED)}>Load more</button></div>`}
   </section>`;
@@ -98,7 +98,7 @@ function Said({ fact }) {
     const [source] = memory.sources;
     const isSame = source && source.text.trim() === memory.text.trim();
     return html`${source && !isSame ? html`<${Sources} sources=${memory.sources.slice(0, 2)} />` : html`<p class="origin">${source ? html`in these words by ${source.actor ?? "someone"}, <${Time} at=${source.at} />` : "no source is kept"}</p>
-      ${source?.thread_id && html`<${To} view="threads" params=${{ thread: source.thread_id, message: source.message_id }}>Read around it<//> `}`}
+      ${source?.thread_id && html`<${To} view="threads" params=${{ thread: source.thread_id, message: source.message_id }}>Read around it<//> `}`}
       <${To} view="memories" params=${{ id: fact.id }}>Open memory<//>`;
   }}<//></div>`;
 }

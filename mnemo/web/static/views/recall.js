@@ -229,7 +229,7 @@ function Past({ query }) {
     <${Loaded} state=${state}>${() => (items.length
       ? html`<ul class="rows">${items.map((one) => html`<li key=${`${one.at} ${one.query}`}><${To} view="recall" params=${again(one)} class="row ${one.query === query ? "chosen" : ""}"><span class="cut-line">${short(one.query, 80)}</span><span class="origin"><${Time} at=${one.at} /></span>
           <span class="origin under">${one.candidates.length ? `${one.caller ? `${one.caller} · ` : ""}${plural(one.candidates.length, "line")} · ${Math.round(one.milliseconds)} ms` : html`<span class="waiting state"><${Icon} name="none" /> nothing found</span>`}</span><//></li>`)}</ul>`
-      : html`<${Empty}>None is kept: the setting <code>recall.keep_last</code> says how many are.<//>`)}<//></section>`;
+      : html`<${Empty}>None yet, or none is kept: the setting <code>recall.keep_last</code> says how many are.<//>`)}<//></section>`;
 }
 
 const again = ({ query, arguments: { k, mode, actor, thread_id } }) => ({ query, k, mode, actor, thread: thread_id });

@@ -126,7 +126,7 @@ function Details({ id, isAsked, count }) {
 const UNFINISHED = {
   collecting: "It still collects: its steps are not extracted yet.",
   extracting: "Its steps are being extracted now.",
-  ready: "Extracted; recall does not know the facts below yet, before it is committed.",
+  ready: "Extracted. Recall does not know the facts below until you commit.",
 };
 const ACTS = { collecting: ["close"], ready: ["commit", "discard"], failed: ["retry", "without", "discard"] };
 const LABELS = { close: "Close and extract", commit: "Commit", retry: "Retry", without: "Retry without the model", discard: "Discard …" };
@@ -207,5 +207,5 @@ function Brought({ id }) {
 function Work({ statistics }) {
   const { queue, append_backlog, model_calls, input_tokens, output_tokens } = statistics;
   return html`<p>Queue: ${queue.length ? queue.map((name) => name.replaceAll("_", " ")).join(" → ") : "no operation waits"}.</p>
-    <p class="origin">${append_backlog ? `${plural(append_backlog, "step")} to annotate, ` : ""}${plural(model_calls, "model call")}, ${number(input_tokens)} tokens in, ${number(output_tokens)} out</p>`;
+    ${(append_backlog || model_calls) > 0 && html`<p class="origin">${append_backlog ? `${plural(append_backlog, "step")} to annotate, ` : ""}${plural(model_calls, "model call")}, ${number(input_tokens)} tokens in, ${number(output_tokens)} out</p>`}`;
 }
