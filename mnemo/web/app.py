@@ -1,32 +1,41 @@
-"""The application of the HTTP service: its routes, MCP, files."""
+"""The application of the HTTP service: its routes, a short way past FastAPI, MCP, files."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+import json
+import typing
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import anyio
 import anyio.to_thread
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import BaseRoute, Route
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Match, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mnemo import Mnemo, SessionBusy, __version__
+from mnemo import Mnemo, Repository, SessionBusy, __version__
+from mnemo.exchange import adapter
 from mnemo.runtime.board import Board
 from mnemo.web import curves
 from mnemo.web.access import (
+    LONGEST_ID,
     OpenRepositories,
+    Readable,
     Token,
     Tokens,
+    Writable,
     visited,
 )
 from mnemo.web.curves import Recorder
@@ -85,6 +94,86 @@ def _imported() -> tuple[Any, Any]:
     from mnemo.mcp import memory_server
 
     return memory_server, TransportSecuritySettings(enable_dns_rebinding_protection=False)
+
+
+REFUSED = "mnemo.refused"
+"""Key of a request's scope: the short way did not take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a route does, without what its parameters could be besides."""
+
+    route: APIRoute
+    opened: Callable[[Request, str], AbstractAsyncContextManager[Repository]]
+    body: TypeAdapter[Any]
+    answer: TypeAdapter[Any]
+
+    @classmethod
+    def of(cls, route: APIRoute) -> Call | None:
+        """The call of *route*; ``None``: it takes more than a repository and a body."""
+        hints = typing.get_type_hints(route.endpoint, include_extras=True)
+        hints.pop("return", None)
+        kind = hints.get("body")
+        is_model = isinstance(kind, type) and issubclass(kind, BaseModel)
+        short = is_model and [*hints] == ["repo", "body"] and hints["repo"] in (Readable, Writable)
+        if not short or route.response_model is None:
+            return None
+        opened = asynccontextmanager(hints["repo"].__metadata__[0].dependency)
+        return cls(route, opened, adapter(kind), adapter(route.response_model))
+
+
+class ShortRoute(BaseRoute):
+    """Answers well-formed requests as *routes*, without FastAPI's frames; others go to *full*."""
+
+    def __init__(self, routes: Iterable[BaseRoute], full: ASGIApp) -> None:
+        calls = [Call.of(route) for route in routes if isinstance(route, APIRoute)]
+        self._calls = {
+            (method, call.route.path): call
+            for call in calls
+            if call is not None
+            for method in call.route.methods or ()
+        }
+        self._full = full
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether it is one of the calls, and has not been refused."""
+        if scope["type"] != "http" or REFUSED in scope:
+            return Match.NONE, {}
+        call = self._calls.get((scope["method"], scope["path"]))
+        if call is None or (b"content-type", b"application/json") not in scope["headers"]:
+            return Match.NONE, {}
+        return Match.FULL, {"route": call.route}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the call."""
+        call, request = self._calls[scope["method"], scope["path"]], Request(scope, receive)
+        try:
+            content = await request.body()
+        except ClientDisconnect:
+            return
+        try:
+            repo_id = _repo_id(scope["query_string"])
+            body = call.body.validate_python(json.loads(content))
+        except (ValueError, RecursionError):
+            scope[REFUSED] = True
+            await self._full(scope, _again(content, receive), send)
+            return
+        async with call.opened(request, repo_id) as repo:
+            found = await call.route.endpoint(repo=repo, body=body)
+            told = call.answer.validate_python(found, from_attributes=True)
+            answer = Response(call.answer.dump_json(told), media_type="application/json")
+            await answer(scope, receive, send)
+
+
+def _repo_id(query: bytes) -> str:
+    """The only parameter. *Raises* ``ValueError``: there is another, or it is not valid."""
+    given = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    if not given:
+        return "default"
+    if len(given) > 1 or given[0][0] != "repo" or not 1 <= len(given[0][1]) <= LONGEST_ID:
+        raise ValueError("not a plain call")
+    return given[0][1]
 
 
 def _again(content: bytes, receive: Receive) -> Receive:
@@ -165,6 +254,7 @@ def web_app(
     add_handlers(app, _methods(routes))
     app.add_exception_handler(SessionBusy, held_elsewhere)
     app.add_middleware(GZipMiddleware, minimum_size=GZIPPED_BYTES, compresslevel=GZIP_LEVEL)
+    app.router.routes.append(ShortRoute(routes, app.router))
     # Included, each would be made once more, which takes a fifth of a second.
     app.router.routes.extend(routes)
     app.router.routes.append(Route("/openapi.json", _described, include_in_schema=False))

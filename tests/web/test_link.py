@@ -333,7 +333,7 @@ async def test_a_client_that_leaves_ends_its_work(serving, memory, monkeypatch, 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8"])
 async def test_a_client_that_leaves_in_its_body_is_counted(serving, kind):
-    """Before anything of the call has begun."""
+    """Before anything of the call has begun, on the short way and on the full one."""
     head = f"POST /v1/recall HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: {kind}\r\n"
     async with (
         serving() as server,
