@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from typing import Any
 import anyio
 import bench_kit as kit
 import httpx
+from anyio.streams.buffered import BufferedByteReceiveStream
 from bench_kit import WORDS, Child, Figure, Figures, Row, Words, at_once, be_child, heartbeat, tell
 from bench_read import REPO, file_store, fill
 
@@ -120,6 +122,34 @@ class Served:
         limits = httpx.Limits(max_connections=connections)
         return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=60, limits=limits)
 
+    @asynccontextmanager
+    async def line(self) -> AsyncIterator[Callable[[str, object], Awaitable[None]]]:
+        """
+        Post JSON by one connection that is kept: a call.
+
+        Of 200 clients of httpx on one loop the clients are what is measured: 170 requests each
+        second where these get 1,100.
+        """
+        address = self.url.removeprefix("http://")
+        host, _, port = address.partition(":")
+        head = f"Host: {address}\r\nAuthorization: Bearer {self.token}"
+
+        async def post(path: str, body: object) -> None:
+            content = json.dumps(body).encode()
+            given = f"POST {path} HTTP/1.1\r\n{head}\r\nContent-Type: application/json"
+            await stream.send(
+                f"{given}\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content
+            )
+            answer = await received.receive_until(b"\r\n\r\n", 65_536)
+            length = re.search(rb"(?i)content-length: *(\d+)", answer)
+            if length is None or not answer.startswith(b"HTTP/1.1 2"):
+                raise RuntimeError(answer.decode("latin-1"))
+            await received.receive_exactly(int(length[1]))
+
+        async with await anyio.connect_tcp(host, int(port)) as stream:
+            received = BufferedByteReceiveStream(stream)
+            yield post
+
     def cpu_s(self) -> float:
         """Processor seconds that it has used, with its workers."""
         return sum(map(cpu_s, (self.pid, *self.workers())))
@@ -163,12 +193,13 @@ async def service(
     texts = [words.sentence() for _ in range(nodes // 2)]
     asked = [words.question(text) for text in texts[:1_000]]
 
-    async with served(folder, texts) as server, server.http(max(writers, readers)) as http:
+    async with served(folder, texts) as server:
 
         async def client(path: str, bodies: Iterator[dict[str, str]], end: float) -> None:
-            while perf_counter() < end:
-                with kit.timing(took):
-                    (await http.post(path, json=next(bodies))).raise_for_status()
+            async with server.line() as post:
+                while perf_counter() < end:
+                    with kit.timing(took):
+                        await post(path, next(bodies))
 
         recalled = ({"query": query} for query in cycle(asked))
         said = (
