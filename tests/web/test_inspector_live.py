@@ -120,6 +120,7 @@ async def test_failures_of_one_cause_stand_first_on_the_overview_and_are_retried
             await session.wait_for("ready", timeout_s=15)
         waits = "2 sessions to commit. The rest is well."
         await page.get_by_role("heading", level=1, name=waits).wait_for()
+        await troubles.get_by_text("to commit", exact=True).nth(1).wait_for()
         for session in sessions:
             await (
                 troubles.locator(".trouble")
