@@ -308,9 +308,9 @@ def many(subject: Subject, sizes: Sizes) -> Outcome:
             done += sum(error is None for error in worker.replies(len(texts[start : start + 20])))
             if perf_counter() - began > sizes.limit_s:
                 break
-        rate = done / (perf_counter() - began)
+        rate, load = done / (perf_counter() - began), os.getloadavg()[0]
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
-        out.note = f"{done:,} adds at {rate:,.0f}/s, {size:,.0f} MB"
+        out.note = f"{done:,} adds at {rate:,.0f}/s at load {load:.1f}, {size:,.0f} MB"
         try:
             worker.ask("settle")
             for id, text in random.Random(3).sample(texts[:done], min(50, done)):
