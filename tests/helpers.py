@@ -12,6 +12,7 @@ import anyio
 import httpx
 from hypothesis import settings
 
+from mnemo.english.slots import claims, clash
 from mnemo.prompts.annotate import NEW_STEPS
 from mnemo.prompts.question import read_block
 from mnemo.protocols import ChatRequest
@@ -32,6 +33,11 @@ def examples(number: int) -> int:
 def is_thorough() -> bool:
     """Whether all examples are tried."""
     return settings().max_examples >= 100
+
+
+def contradict(a: str, b: str) -> bool:
+    """Whether two statements differ in a slot's value, or one ends the other; in doubt not."""
+    return any(clash(mine, theirs) for mine in claims(a) for theirs in claims(b))
 
 
 def child_environment() -> dict[str, str]:

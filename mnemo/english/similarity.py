@@ -1,4 +1,4 @@
-"""Whether two texts may make the same claim, or contradict; a cosine near 1 cannot tell. Pure."""
+"""Whether two texts may make the same claim; a cosine near 1 cannot tell. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from mnemo.english.entities import (
     tokens,
     units,
 )
-from mnemo.english.slots import claims, clash
 from mnemo.runtime.text import plain, stem, terms
 
 SHARED_WORDS = 0.5
@@ -143,11 +142,3 @@ def _sides(text: str) -> dict[int, set[int]]:
         if place := _axes().get(stem(word)):
             found.setdefault(place[0], set()).add(place[1])
     return found
-
-
-# ── Contradiction ────────────────────────────────────────────────────────────────────
-
-
-def contradicts(a: str, b: str) -> bool:
-    """Whether *a* and *b* differ in a slot's value, or one ends the other; in doubt not."""
-    return any(clash(mine, theirs) for mine in claims(a) for theirs in claims(b))

@@ -382,7 +382,7 @@ class Corpus:
     def __init__(self, *, dimensions: int, passage_tokens: int | None = None) -> None:
         self.dimensions = dimensions
         self._passage_tokens = passage_tokens
-        self._lexicon, self._facets = lexicon, facets = Lexicon(), Facets()
+        lexicon, facets = Lexicon(), Facets()
         self.steps: Steps = Steps(dimensions, lexicon, facets)
         kinds: list[NodeType] = ["semantic", "procedural", "subgoal", "tag", "intent"]
         self.nodes: dict[NodeType, Documents] = {

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers import contradict
 
 from mnemo.english.canonical import said_by
 from mnemo.english.endings import ending_keys, ends, standing_keys
 from mnemo.english.sentences import sentences
-from mnemo.english.similarity import contradicts
 from mnemo.english.slots import claim_keys, outdates, rival_keys
 
 PAIRS = Path(__file__).parents[1] / "data" / "closings.json"
@@ -116,5 +116,5 @@ def test_what_neither_ends_nor_stands_has_no_keys():
 
 def test_a_third_person_fact_is_read_like_the_speakers_words():
     """Facts by hand and of models are in the third person."""
-    assert contradicts("Nora lives in Leeds.", "Nora: We moved to York last weekend!")
+    assert contradict("Nora lives in Leeds.", "Nora: We moved to York last weekend!")
     assert ends("Nora sold the car.", "Nora: I have a car.")

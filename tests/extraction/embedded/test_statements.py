@@ -1,8 +1,8 @@
 """Which sentences become facts: statements of any verb, and nothing that states nothing."""
 
 import pytest
+from helpers import contradict
 
-from mnemo.english.similarity import contradicts
 from mnemo.english.words import with_s
 
 LEAST = 0.95
@@ -187,4 +187,4 @@ async def test_what_is_no_longer_so_ends_what_was(step, facts_of):
     (was,) = await facts_of(step(0, "I work at the harbour.", actor="Ana"))
     (ended,) = await facts_of(step(0, "I no longer work at the harbour", actor="Ana"))
 
-    assert contradicts(was.proposition, ended.proposition)
+    assert contradict(was.proposition, ended.proposition)
