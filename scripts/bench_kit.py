@@ -274,9 +274,13 @@ class Words:
         """The words that most sentences hold."""
         return self._words[:count]
 
+    def telling(self, about: str) -> list[str]:
+        """The words of the sentence *about* that are no stop words."""
+        return [w for w in about.lower().rstrip(".").split() if w not in STOP_WORDS]
+
     def question(self, about: str) -> str:
         """A question with up to four words of the sentence *about* that are no stop words."""
-        telling = [w for w in about.lower().rstrip(".").split() if w not in STOP_WORDS]
+        telling = self.telling(about)
         chosen = self._random.sample(telling, min(4, len(telling)))
         return f"What did the user say about {' '.join(chosen) or 'it'}?"
 

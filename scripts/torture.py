@@ -299,7 +299,8 @@ def at_once(subject: Subject, sizes: Sizes) -> Outcome:
 def many(subject: Subject, sizes: Sizes) -> Outcome:
     """Many adds one after the other: found by four of their words, and what that costs."""
     out, took = Outcome(), list[float]()
-    texts = [(f"m-{n}", WORDS.sentence()) for n in range(sizes.many)]
+    words = Words(11)  # each memory is given and asked the same
+    texts = [(f"m-{n}", words.sentence()) for n in range(sizes.many)]
     with new_folder() as folder, subject.opened(folder) as worker:
         began, done = perf_counter(), 0
         for start in range(0, len(texts), 20):
@@ -313,8 +314,9 @@ def many(subject: Subject, sizes: Sizes) -> Outcome:
         out.note = f"{done:,} adds at {rate:,.0f}/s at load {load:.1f}, {size:,.0f} MB"
         try:
             worker.ask("settle")
-            for id, text in random.Random(3).sample(texts[:done], min(50, done)):
-                worker.send("search", WORDS.question(text))
+            told = [add for add in texts[:done] if len(words.telling(add[1])) >= 4]
+            for id, text in random.Random(3).sample(told, min(50, len(told))):
+                worker.send("search", words.question(text))
                 answer = worker.reply()
                 took.append(answer["ms"])
                 out.count(None if id in answer["value"] else "not found")

@@ -131,7 +131,8 @@ def test_who_refuses_a_second_process_loses_nothing(torture):
     assert "BlockingIOError" in two.note
     assert at_once.kinds == {"not found": 12}
     assert not erased.supported
-    assert many.kinds == {"not found": 40}
+    assert many.kinds == {"not found": many.tries}
+    assert many.tries > 20
     assert re.match(r"40 adds at [\d,]+/s at load \d+\.\d, 0 MB", many.note)
 
 
