@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from mnemo.recall import score
+from mnemo.recall.candidates import KEPT, is_far_below
 from mnemo.recall.result import Candidate, Expected, LeftOut
-from mnemo.recall.rivals import KEPT, is_far_below
 from mnemo.recall.search import Found, Search
 from mnemo.values.filters import Filters
 from mnemo.values.graph import Claim, EdgeKind, Node, NodeType, Semantic

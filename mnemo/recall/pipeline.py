@@ -27,6 +27,7 @@ from mnemo.prompts.reason import REASONING, ReasonPurpose, Recalled, fitting, re
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder
 from mnemo.recall import score
+from mnemo.recall.candidates import answered
 from mnemo.recall.expected import look_for
 from mnemo.recall.recall_log import MERGE_S, RecallLog
 from mnemo.recall.request import RecallRequest, RecallRun
@@ -41,7 +42,6 @@ from mnemo.recall.result import (
     each_once,
     line_tokens,
 )
-from mnemo.recall.rivals import answered
 from mnemo.recall.search import Search, confidence, expand
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.flights import Errand

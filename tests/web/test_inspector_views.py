@@ -7,7 +7,7 @@ import pytest_asyncio
 from inspector_kit import SCRIPT, inspected, served
 
 from mnemo import Changeset, Edge, Message, Semantic, Tag
-from mnemo.recall import rivals
+from mnemo.recall import candidates
 from mnemo.recall.rivals import Ranking, Rivals
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
@@ -230,7 +230,7 @@ async def test_what_is_outdated_is_struck_through_and_names_what_to_see(
         count = len(given.texts)
         return Ranking(list(range(count)), [None, 0, *[None] * (count - 2)])
 
-    monkeypatch.setattr(rivals, "outdated", second_by_first)
+    monkeypatch.setattr(candidates, "outdated", second_by_first)
     await inspector.open("recall", repo=repo.id, query="Where does Ada live?")
     shown = inspector.page.locator(".lines > li")
     assert await shown.count() > 2
