@@ -12,7 +12,7 @@ from mnemo.english.entities import dates, names, numbers, subject, verb_of
 from mnemo.english.slot_table import ATTRIBUTES, SPELLINGS, SYNONYMS
 from mnemo.english.slots import claims
 from mnemo.english.verbs import tokens_of
-from mnemo.english.words import MONTHS, WEEKDAYS, index_terms
+from mnemo.english.words import MONTHS, NUMBER_WORDS, WEEKDAYS, index_terms
 from mnemo.runtime.text import STOP_WORDS, fold, stem, words
 
 _WAYS = {
@@ -202,7 +202,7 @@ _WORDS = {
         |postponed|pushed (?:back|to|out)|brought forward|delayed|slip(?:s|ped)|shifted
         |back (?:to|in|at|on|from)|ended up|after all|in the end|turn(?:s|ed) out|updated?
         |revised|correct(?:ion|ed)|actually|used to|steps? in|stepped in|convert(?:ed|s)
-        |rewr(?:ote|itten)|ported|promoted|for good|at last|finally|until further notice
+        |rewr(?:ote|itten)|ported|promoted|rebooked|relocated?|emigrated|for good|at last|finally|until further notice
         |since (?:last|then|monday|the|we|i|this)|not \w+ but|sorry|scratch that|i was wrong
         |my mistake|unlike before|compared to before|different|jetzt|inzwischen|mittlerweile
         |nicht mehr|stattdessen|seit|umgezogen|gewechselt|geandert|verschoben|doch|kunftig
@@ -224,7 +224,9 @@ _WORDS = {
         |shut|stop(?:s|ped)|dropped|won'?t|fixed|resolved|solved|repaired|merged|shipped
         |delivered|paid off|moved out|healed|removed|deleted|disabled|ran out|expired
         |never ?mind|scrapped|abandoned|rejected|reverted|rolled back|said no|not happening
-        |not going|no more|never again|stolen|broken|decommissioned|deprecated|gone|turned off
+        |not going|no more|never again
+        |(?<![tis] )(?<!to )(?<!er )(?<!we )(?<!you )forget (?:about )?(?:the|that|what|my|our|it)
+        |stolen|broken|decommissioned|deprecated|gone|turned off
         |switched off|gekundigt|verkauft|gestorben|abgesagt|getrennt|aufgehort|fertig|vorbei
         |kaputt|dej(?:e|o|amos|ado)|vend(?:i|io|imos|ido)|muri(?:o|eron)|cancel(?:ado|o)
         |termin(?:ado|o|e)
@@ -356,7 +358,12 @@ VALUES = ("money", "time", "day", "number")
 _AMOUNT = r"\d[\d.,]*"
 _CURRENCY = r"(?:[€$£¥]|(?:eur|euros?|dollars?|usd|pounds?|quid|bucks|francs?|chf|kr)\b)"
 _MONEY = re.compile(rf"[€$£¥]\s?({_AMOUNT})|({_AMOUNT}k?)\s?{_CURRENCY}")
-_TIME = re.compile(r"\b(\d{1,2}(?:[:.]\d\d)?\s?(?:am|pm)|\d{1,2}:\d\d)(?!\w)")
+_HOUR = "|".join(word for word in NUMBER_WORDS if word not in ("a", "an"))
+_TIME = re.compile(
+    r"\b(\d{1,2}(?:[:.]\d\d)?\s?(?:am|pm)|\d{1,2}:\d\d)(?!\w)|\b(noon|midday|midnight)\b"
+    rf"|\b(?:at|by|from|till|until) ((?:half past |quarter (?:past|to) )?(?:{_HOUR}))"
+    r"(?=\W*$|[.,;!?]| (?:on|in|every|from|now|sharp|o'clock|instead|to(?:day|night|morrow)|\w+day)\b)"
+)
 _DAY = re.compile(
     r"\b(" + "|".join((*WEEKDAYS, *(m for m in MONTHS if m not in ("may", "march")))) + r")s?\b"
     r"|\b(\d{1,2}(?:st|nd|rd|th))\b|\b(\d{4}-\d\d-\d\d)\b"

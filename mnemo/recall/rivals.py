@@ -279,9 +279,17 @@ def _terms(text: str) -> frozenset[str]:
     return frozenset(index_terms(text)) - _stops()
 
 
+_RATE = re.compile(r"\b(?:an?|per|each|every) (?:hour|day|night|week|month|year)\b", re.IGNORECASE)
+
+
+def _compared(text: str) -> frozenset[str]:
+    """The terms of *text* but for "a month" and the like: two rates are not of one thing."""
+    return _terms(_RATE.sub(" ", text))
+
+
 def _are_linked(older: str, newer: str) -> bool:
     """Whether both say a word of one topic: that both things "moved" tells of no such."""
-    both = _terms(older) & _terms(newer)
+    both = _compared(older) & _compared(newer)
     return bool(both and both - _terms(" ".join(filter(tells_change, words(fold(newer))))))
 
 
@@ -314,7 +322,7 @@ def pair_numbers(older: str, newer: str, cosine: float) -> dict[str, float]:
 
 
 def _numbers_of_terms(older: str, newer: str) -> dict[str, float]:
-    a, b = _terms(older), _terms(newer)
+    a, b = _compared(older), _compared(newer)
     return {
         "linked": float(_are_linked(older, newer)),
         "shared": len(a & b) / max(1, min(len(a), len(b))),
@@ -357,7 +365,7 @@ def _numbers_beside(
     question: str, given: Rivals, pairs: Sequence[tuple[int, int]]
 ) -> dict[str, NDArray[np.float64]]:
     """The numbers of each of *pairs* but for ``_OF_TEXTS``, as columns."""
-    terms = tuple(_terms(text[:READ]) for text in given.texts[:BEST])
+    terms = tuple(_compared(text[:READ]) for text in given.texts[:BEST])
     idf = _idf(terms)
     place, rarity = {term: at for at, term in enumerate(idf)}, np.array([*idf.values()])
     holds = np.zeros((len(terms), len(idf)))
