@@ -53,6 +53,12 @@ def words_of(proposition: str) -> str:
     return found["words"] if found else proposition
 
 
+def first_sentence(proposition: str) -> str:
+    """*proposition* up to the end of its first sentence, in the same one's words."""
+    words = words_of(proposition)
+    return proposition.removesuffix(words) + (sentences(words) or [words])[0]
+
+
 def _said(proposition: str) -> re.Match[str] | None:
     found = _SAID_BY.fullmatch(proposition)
     return found if found and len(found["who"].split()) <= _LONGEST_NAME else None

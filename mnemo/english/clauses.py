@@ -86,7 +86,7 @@ _JOINT = re.compile(
     r"|[,\s]\s*(?:and |so |but )?(?P<ask>)(?=(?:can|could|would|will) you\b)"
     r"|,\s*(?:and |so |but )?(?P<which>)(?=(?:what|how|where|when|why|which|who|is|are|do|does|can"
     r"|should)\b[^,]{3,200}\?$)"
-    r"|,\s+(?P<comma>)(?=(?:also\s+|and\s+)?(?:I|I['’](?:m|ve|ll|d)|here['’]s|here is)\s)"
+    r"|,\s+(?P<comma>)(?=(?:also\s+|and\s+)?(?:I|i|I['’](?:m|ve|ll|d)|my|our|here['’]s|here is)\s)"
 )
 _SUBORDINATE = re.compile(
     r"^(?:if|when|whenever|because|although|though|since|while|as|after|before|until|unless|once"
@@ -94,15 +94,15 @@ _SUBORDINATE = re.compile(
     re.IGNORECASE,
 )
 _HANGING = re.compile(
-    r"\b(?:if|when|whenever|because|although|though|while|unless|once|whether|as|where|that|since"
-    r"|so|considering|given|assuming|between)\b",
+    r"\b(?:if|when|whenever|because|although|though|while|unless|once|whether|where|that|since"
+    r"|as(?! (?:an?|the|my|our|of)\b)|so|considering|given|assuming|between)\b",
     re.I,
 )
 _UNSURE = re.compile(
     r"\b(?:it|its|they|them|their|he|she|him|her|his|this|that|these|those)\b", re.I
 )
-# "I quit" says enough in two words.
-_OWN_ACT = re.compile(r"^(?:I|we) [a-z]+$", re.IGNORECASE)
+# "I quit" and "I'm Ana" say enough in two words.
+_OWN_ACT = re.compile(r"^(?:(?:I|we) [a-z]+|(?:I['’]m|we['’]re) [\w-]+)$", re.IGNORECASE)
 _ASKS = re.compile(r"^(?:can|could|would|will|please|here)\b", re.IGNORECASE)
 # Nobody is asked to want or to feel: at the start these have lost their "I".
 _STATES = word_set(

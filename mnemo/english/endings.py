@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from mnemo.english.canonical import said_in
+from mnemo.english.canonical import first_sentence, said_in
 from mnemo.english.verbs import finite_verb, tokens_of
 from mnemo.english.words import ADVERBS, LIGHT, MONTHS, WEEKDAYS, is_past, word_set
 from mnemo.runtime.text import STOP_WORDS, fold, stem
@@ -319,9 +319,19 @@ def _standing(clause: str, speaker: str, is_sure: bool) -> Standing | None:
 
 
 def _core(words: list[str]) -> list[str]:
-    """*words* up to where another clause or an aside begins."""
-    ends = (at for at, word in enumerate(words) if at > 1 and word.lower() in _GOES_ON)
+    """*words* up to where another clause or an aside begins; a name behind a comma is none."""
+    ends = (
+        at
+        for at, word in enumerate(words)
+        if at > 1 and word.lower() in _GOES_ON and not _is_called(words[at : at + 3])
+    )
     return words[: next(ends, len(words))]
+
+
+def _is_called(words: list[str]) -> bool:
+    """Whether *words* are a comma and the name of what stands before it: "a dog, Rex"."""
+    named = words[0] == "," and len(words) > 1 and words[1][0].isupper()
+    return named and words[2:] in ([], [","])
 
 
 def _verb_of(words: list[str], speaker: str) -> int | None:
@@ -359,10 +369,14 @@ def _heads(words: list[str], verb: int, person: str, speaker: str) -> tuple[str,
 
 
 def ends(newer: str, older: str) -> bool:
-    """Whether by *newer*, said after *older*, something of *older* has ended; in doubt not."""
-    return any(
-        _closes(ending, standing) for ending in _endings(newer) for standing in _standings(older)
-    )
+    """
+    Whether by *newer*, said after *older*, something of *older* has ended; in doubt not.
+
+    Of several sentences the first is looked at: with what a later one adds it does not end.
+    """
+    endings = _endings(newer)
+    standings = _standings(first_sentence(older)) if endings else ()
+    return any(_closes(ending, standing) for ending in endings for standing in standings)
 
 
 def _closes(ending: Ending, standing: Standing) -> bool:

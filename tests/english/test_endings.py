@@ -118,3 +118,12 @@ def test_a_third_person_fact_is_read_like_the_speakers_words():
     """Facts by hand and of models are in the third person."""
     assert contradict("Nora lives in Leeds.", "Nora: We moved to York last weekend!")
     assert ends("Nora sold the car.", "Nora: I have a car.")
+
+
+def test_what_a_later_sentence_adds_ends_no_fact():
+    """The cat stays when who wanted a kitten dies; the dog behind a comma is the dog."""
+    kittens = "Nora: I am keeping the cat. Josie wants two of the kittens."
+    assert not ends("Josie died on Monday.", kittens)
+    assert ends("Josie died on Monday.", "Josie wants two of the kittens.")
+    assert ends("Rex died last week.", "Nora: I have a dog, Rex, and a cat.")
+    assert not ends("Rex died last week.", "Nora: I have a cat, Tom, and a dog, Bo.")

@@ -62,6 +62,25 @@ def test_stage_directions_and_wide_marks_split():
 
 
 @pytest.mark.parametrize(
+    ("sentence", "clauses"),
+    [
+        (
+            "I'm Ana, I work as a nurse in Bath, and I have a dog, Rex.",
+            ["I'm Ana", "I work as a nurse in Bath", "I have a dog, Rex."],
+        ),
+        ("I'm a cook, my wife is a vet.", ["I'm a cook", "my wife is a vet."]),
+        ("I'm vegan but my son eats meat.", ["I'm vegan", "my son eats meat."]),
+        ("I met Tom, my boss, in Rome.", ["I met Tom, my boss, in Rome."]),
+        ("As I grew older, my knees hurt.", ["As I grew older, my knees hurt."]),
+        ("Since May, my phone is broken.", ["Since May, my phone is broken."]),
+    ],
+)
+def test_who_tells_of_oneself_says_several_things_in_a_sentence(sentence, clauses):
+    """Each may end alone; what hangs on another or only names somebody is no clause."""
+    assert split_clauses(sentence) == clauses
+
+
+@pytest.mark.parametrize(
     ("sentence", "parts"),
     [
         ("The cache caused lock errors; replaced by Redis.", 1),
