@@ -202,10 +202,11 @@ _WORDS = {
         |postponed|pushed (?:back|to|out)|brought forward|delayed|slip(?:s|ped)|shifted
         |back (?:to|in|at|on|from)|ended up|after all|in the end|turn(?:s|ed) out|updated?
         |revised|correct(?:ion|ed)|actually|used to|steps? in|stepped in|convert(?:ed|s)
-        |rewr(?:ote|itten)|ported|promoted|rebooked|relocated?|emigrated|for good|at last|finally|until further notice
-        |since (?:last|then|monday|the|we|i|this)|not \w+ but|sorry|scratch that|i was wrong
-        |my mistake|unlike before|compared to before|different|jetzt|inzwischen|mittlerweile
-        |nicht mehr|stattdessen|seit|umgezogen|gewechselt|geandert|verschoben|doch|kunftig
+        |rewr(?:ote|itten)|ported|promoted|rebooked|relocated?|emigrated|for good|at last|finally
+        |until further notice|since (?:last|then|monday|the|we|i|this)|not \w+ but|sorry
+        |scratch that|i was wrong|my mistake|unlike before|compared to before|different
+        |jetzt|inzwischen|mittlerweile|nicht mehr|stattdessen|seit|umgezogen|gewechselt
+        |geandert|verschoben|doch|kunftig
         |ab (?:januar|februar|marz|april|mai|juni|juli|august|sofort|jetzt)|ahora|ya no|desde
         |cambi(?:ado|o|e|amos|aron)|en vez de|mud(?:e|ado|amos)|al final|went (?:up|down)
         |go(?:es|ing) (?:up|down)|raised?|raises|increas(?:ed?|es)|rose|risen|reduc(?:ed?|es)
@@ -362,7 +363,8 @@ _HOUR = "|".join(word for word in NUMBER_WORDS if word not in ("a", "an"))
 _TIME = re.compile(
     r"\b(\d{1,2}(?:[:.]\d\d)?\s?(?:am|pm)|\d{1,2}:\d\d)(?!\w)|\b(noon|midday|midnight)\b"
     rf"|\b(?:at|by|from|till|until) ((?:half past |quarter (?:past|to) )?(?:{_HOUR}))"
-    r"(?=\W*$|[.,;!?]| (?:on|in|every|from|now|sharp|o'clock|instead|to(?:day|night|morrow)|\w+day)\b)"
+    r"(?=\W*$|[.,;!?]| (?:on|in|every|from|now|sharp|o'clock|instead|to(?:day|night|morrow)"
+    r"|\w+day)\b)"
 )
 _DAY = re.compile(
     r"\b(" + "|".join((*WEEKDAYS, *(m for m in MONTHS if m not in ("may", "march")))) + r")s?\b"

@@ -15,6 +15,9 @@ from mnemo.english.asked import KINDS, VALUES, kinds_of, values_of
         ("Der Termin wurde abgesagt", {"end"}),
         ("La reunión ha cambiado", {"change"}),
         ("我搬到上海了", {"change"}),
+        ("Forget the motorbike, I want a sofa", {"end"}),
+        ("The flight got rebooked", {"change"}),
+        ("Don't forget the milk, I always forget the bread", set()),
         ("I live in Leeds", set()),
         ("The newest knowledge is endless", set()),
     ],
@@ -36,6 +39,20 @@ def test_a_value_counts_in_its_type_alone():
         "number": {"12"},
     }
     assert set(found) == set(VALUES)
+
+
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [
+        ("Standup is at ten from now on.", {"ten"}),
+        ("Come at half past nine on Monday", {"halfpastnine"}),
+        ("Lunch is at noon.", {"noon"}),
+        ("I look at one of them, at ten people", set()),
+    ],
+)
+def test_an_hour_in_words_is_a_time(text, times):
+    """Where no noun follows that it counts."""
+    assert values_of(text)["time"] == times
 
 
 def test_a_sentence_without_values_has_none():

@@ -134,6 +134,34 @@ SIBLINGS = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("newer", "cosine", "turned"),
+    [
+        ("Mia left the choir.", 0.5, False),
+        ("Mia bought a new boat.", 0.5, False),
+        ("Mia left for Porto.", 0.6, True),
+    ],
+)
+def test_what_only_the_name_in_the_question_ties_is_as_near_to_it(newer, cosine, turned):
+    """Any two of one person are near each other, and near a question that names that one."""
+    given = replace(candidates("Mia lives in Bonn.", newer), cosines=np.array([0.7, cosine]))
+    assert outdated("Where does Mia live?", given).order == ([1, 0] if turned else [0, 1])
+
+
+def test_what_ends_another_thing_of_the_older_leaves_what_is_asked():
+    """The boat is sold; where Tom lives is as it was."""
+    given = candidates("Tom lives in Ulm. He has a boat.", "Tom sold his boat.")
+    assert outdated("Where does Tom live?", given) == Ranking([0, 1], [None, None])
+    assert outdated("Does Tom have a boat?", given).order == [1, 0]
+
+
+def test_two_rates_are_not_of_one_thing():
+    """That both are paid by the month links phone and gas as little as a stop word."""
+    phone = "I pay 30 a month for the phone."
+    assert rivals.pair_numbers(phone, "Gas is 45 a month now.", 0.4)["linked"] == 0
+    assert rivals.pair_numbers(phone, "The phone is 45 a month now.", 0.4)["linked"] == 1
+
+
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(("question", "one", "other"), SIBLINGS)
 def test_a_sibling_said_in_the_same_way_is_no_rival(question, one, other, turned):
