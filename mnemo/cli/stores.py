@@ -11,7 +11,7 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -115,17 +115,10 @@ def serve(
     secret = None if token_file else secrets.token_urlsafe(32)
     with _listening(uds, host, port) as listener:
         _tell(address_of(listener), secret, as_json=as_json)
-        served = partial(
-            _served,
-            listener,
-            store,
-            token_file or str(secret),
-            models=models,
-            logs=(log_level, {"mnemo.audit": audit_log} if audit_log else {}),
-            hosts=allow_host or (),
-            origins=allow_origin or (),
-            backup_folder=backup_folder,
-        )
+        logs = (log_level, {"mnemo.audit": audit_log} if audit_log else {})
+        given: dict[str, Any] = {"origins": allow_origin or (), "backup_folder": backup_folder}
+        tokens, hosts = token_file or str(secret), allow_host or ()
+        served = partial(_served, listener, store, tokens, hosts, models, logs, **given)
         if workers == 1:
             served()
             return
@@ -153,14 +146,12 @@ def _served(
     listener: socket.socket,
     store: str,
     tokens: Path | str,
-    *,
+    hosts: Sequence[str],
     models: Callable[[], Any],
     logs: tuple[str, Mapping[str, Path]],
-    hosts: Sequence[str],
-    origins: Sequence[str],
-    backup_folder: Path | None,
     place: tuple[Path, int] | None = None,
     ready: Callable[[], None] = lambda: None,
+    **given: Any,
 ) -> None:
     """Serve a store on *listener*; *place*: as the worker of a number, with the others' folder."""
     share_heaps()
@@ -176,32 +167,37 @@ def _served(
 
     async def run(memory: mnemo.Mnemo) -> None:
         _let_requests_go_first()
-        try:
-            async with anyio.create_task_group() as group:
-                if place is not None:
-                    group.start_soon(_end_with_parent, group.cancel_scope)
-                await run_server(
-                    memory,
-                    tokens=known,
-                    listener=listener,
-                    hosts=(*LOOPBACK, *hosts),
-                    origins=origins,
-                    backup_folder=backup_folder,
-                    worker=Worker(*place) if place else None,
-                    ready=lambda _: ready(),
-                )
-                group.cancel_scope.cancel()
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from None
+        server = partial(
+            run_server,
+            memory,
+            tokens=known,
+            listener=listener,
+            hosts=(*LOOPBACK, *hosts),
+            worker=Worker(*place) if place else None,
+            ready=lambda _: ready(),
+            **given,
+        )
+        # A worker ends with the process that began it.
+        await _run_until(orphaned if place else anyio.sleep_forever, server)
 
     with written(*logs):
         in_service(store, run, workers=0 if place and place[1] else None, **models())
 
 
-async def _end_with_parent(scope: anyio.CancelScope) -> None:
-    """Cancel *scope* when the process has ended that began this worker."""
-    await orphaned()
-    scope.cancel()
+async def _run_until(ended: Callable[[], Awaitable[None]], work: Callable[[], Any]) -> None:
+    """Run *work*, cancelled when *ended* returns; what it raises comes out as it is."""
+
+    async def watch() -> None:
+        await ended()
+        group.cancel_scope.cancel()
+
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(watch)
+            await work()
+            group.cancel_scope.cancel()
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
 
 
 @contextmanager
@@ -352,7 +348,8 @@ def worker(
             await anyio.to_thread.run_sync(_write_health, health, found)
 
     async def work(memory: mnemo.Mnemo) -> None:
-        await _until_stopped(lambda: memory.work(repo, kinds=_kinds(kinds), on_look=looked))
+        stop = _stopped if os.name == "posix" else anyio.sleep_forever
+        await _run_until(stop, partial(memory.work, repo, kinds=_kinds(kinds), on_look=looked))
 
     chat_model = chat_model_of(model_url, model)
     try:
@@ -424,25 +421,10 @@ def _kinds(given: list[str] | None) -> Any:
     return [kind for one in given for kind in one.split(",")] if given else None
 
 
-async def _until_stopped(work: Callable[[], Any]) -> None:
-    """Run *work* until SIGTERM or SIGINT; what it raises comes out as it is."""
-    failures: list[Exception] = []
-    async with anyio.create_task_group() as group:
-
-        async def stop() -> None:
-            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-                async for _ in signals:
-                    group.cancel_scope.cancel()
-
-        if os.name == "posix":
-            group.start_soon(stop)
-        try:
-            await work()
-        except (mnemo.MnemoError, ValueError) as error:
-            failures.append(error)
-            group.cancel_scope.cancel()
-    if failures:
-        raise failures[0]
+async def _stopped() -> None:
+    """Wait for SIGTERM or SIGINT."""
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        await anext(aiter(signals))
 
 
 def _write_health(path: Path, found: mnemo.WorkerStatistics) -> None:
