@@ -157,19 +157,13 @@ _HIDDEN = frozenset({"thoughts", "reasoning_recap", "model_editable_context", "s
 """Contents that nobody said: the model's reasoning and its own settings."""
 
 
-def is_chatgpt(raw: Any) -> bool:
-    """Whether *raw* looks like one conversation of the export."""
-    return isinstance(raw, Mapping) and isinstance(raw.get("mapping"), Mapping)
-
-
-def chatgpt(raw: Any, place: str) -> Iterator[Item]:
+def chatgpt(conversation: Mapping[str, Any], place: str) -> Iterator[Item]:
     """
     Read one conversation: the branch that ends at ``current_node``.
 
     An edited prompt and a regenerated answer are branches of their own; those that were left
     are skipped, and counted.
     """
-    conversation = mapping_of(raw)
     nodes = mapping_of(conversation.get("mapping"), 'has a "mapping" that is')
     branch = _branch(nodes, conversation.get("current_node"))
     thread = f"chatgpt/{named(conversation, 'conversation_id', 'id')}"
@@ -280,14 +274,8 @@ def _part(part: Any) -> str:
 # ── Claude and Claude Code ──────────────────────────────────────────────────────────────
 
 
-def is_claude(raw: Any) -> bool:
-    """Whether *raw* looks like one conversation of the account's export."""
-    return isinstance(raw, Mapping) and isinstance(raw.get("chat_messages"), list)
-
-
-def claude(raw: Any, place: str) -> Iterator[Item]:
+def claude(conversation: Mapping[str, Any], place: str) -> Iterator[Item]:
     """Read one conversation; attachments stand as text behind what was said with them."""
-    conversation = mapping_of(raw)
     thread = f"claude/{named(conversation, 'uuid')}"
     title = optional_text(conversation, "name")
     metadata = {"title": title} if title else {}
@@ -327,16 +315,8 @@ def _attachments(raw: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 # ── Claude Code ──────────────────────────────────────────────────────────────────────────
 
 
-def is_claude_code(raw: Any) -> bool:
-    """Whether *raw* looks like one line of a transcript."""
-    if not isinstance(raw, Mapping) or "type" not in raw:
-        return False
-    return "sessionId" in raw or {"type", "leafUuid"} <= raw.keys()
-
-
-def claude_code(raw: Any, place: str) -> Iterator[Item]:
+def claude_code(line: Mapping[str, Any], place: str) -> Iterator[Item]:
     """Read one line; a subagent's lines go into a thread of their own."""
-    line = mapping_of(raw)
     kind = line.get("type")
     if kind not in ("user", "assistant"):
         known = kind if isinstance(kind, str) else "no type"

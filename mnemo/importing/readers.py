@@ -127,16 +127,8 @@ _TEXTS = ("memory", "content", "text", "data", "new_memory")
 _OWNERS = ("user_id", "agent_id", "run_id", "app_id")
 
 
-def is_mem0(raw: Any) -> bool:
-    """Whether *raw* looks like one memory, or an entry of a history."""
-    if not isinstance(raw, Mapping) or "role" in raw:
-        return False
-    return "memory" in raw or "new_memory" in raw or {"id", "content", "state"} <= raw.keys()
-
-
-def mem0(raw: Any, place: str) -> Iterator[Item]:
+def mem0(memory: Mapping[str, Any], place: str) -> Iterator[Item]:
     """Read one memory, with its owner as the subject; a deleted one is skipped."""
-    memory = mapping_of(raw)
     if _is_deleted(memory):
         yield Skipped(place, "deleted")
         return
@@ -169,17 +161,8 @@ def _is_deleted(memory: Mapping[str, Any]) -> bool:
     return any(flags) or any(state in ("delete", "deleted") for state in states)
 
 
-def is_zep(raw: Any) -> bool:
-    """Whether *raw* looks like a thread of Zep: messages that have a ``uuid``."""
-    messages = raw.get("messages") if isinstance(raw, Mapping) else None
-    return isinstance(messages, list) and any(
-        isinstance(one, Mapping) and "uuid" in one for one in messages
-    )
-
-
-def zep(raw: Any, place: str, stem: str = "") -> Iterator[Item]:
+def zep(thread: Mapping[str, Any], place: str, stem: str) -> Iterator[Item]:
     """Read one thread; *stem* of the file names one without an id."""
-    thread = mapping_of(raw)
     name = optional_text(thread, "thread_id", "thread_uuid", "session_id", "uuid") or stem
     for number, one in enumerate(list_of(thread, "messages"), 1):
         spot = f"{place}, message {number}"
@@ -202,14 +185,8 @@ def _zep_message(raw: Mapping[str, Any], thread: str, place: str) -> Item:
 _ZEP_ROLES: dict[str, Any] = {"assistant": "assistant", "system": "system"}
 
 
-def is_zep_fact(raw: Any) -> bool:
-    """Whether *raw* looks like an edge of a graph of Zep or Graphiti."""
-    return isinstance(raw, Mapping) and {"uuid", "fact"} <= raw.keys()
-
-
-def zep_fact(raw: Any, place: str) -> Iterator[Item]:
-    """Read one edge; one that has ended is skipped."""
-    edge = mapping_of(raw)
+def zep_fact(edge: Mapping[str, Any], place: str) -> Iterator[Item]:
+    """Read one edge of a graph of Zep or Graphiti; one that has ended is skipped."""
     if edge.get("invalid_at") or edge.get("expired_at"):
         yield Skipped(place, "no longer true")
         return
@@ -222,17 +199,8 @@ def zep_fact(raw: Any, place: str) -> Iterator[Item]:
     yield MemoryRecord(text, at, metadata, place, "zep_id")
 
 
-def is_letta(raw: Any) -> bool:
-    """Whether *raw* looks like a message, a block or a passage of a Letta agent."""
-    if not isinstance(raw, Mapping):
-        return False
-    is_block = {"label", "value"} <= raw.keys()
-    return "message_type" in raw or is_block or str(raw.get("id")).startswith("passage-")
-
-
-def letta(raw: Any, place: str, stem: str = "") -> Iterator[Item]:
-    """Read one of them; of messages what user and assistant said."""
-    given = mapping_of(raw)
+def letta(given: Mapping[str, Any], place: str, stem: str) -> Iterator[Item]:
+    """Read a block or a passage of an agent, or of a message what user and assistant said."""
     kind = given.get("message_type")
     if kind is None:
         text = optional_text(given, "text", "value")
@@ -271,14 +239,8 @@ def _letta_text(content: Any) -> str | None:
     return optional_text(wrapped, "message") if wrapped["type"] == "user_message" else None
 
 
-def is_chroma(raw: Any) -> bool:
-    """Whether *raw* looks like what ``collection.get()`` gives."""
-    return isinstance(raw, Mapping) and isinstance(raw.get("ids"), list) and "documents" in raw
-
-
-def chroma(raw: Any, place: str) -> Iterator[Item]:
-    """Read a collection; its metadata stay, its vectors are made anew."""
-    found = mapping_of(raw)
+def chroma(found: Mapping[str, Any], place: str) -> Iterator[Item]:
+    """Read what ``collection.get()`` gives; its metadata stay, its vectors are made anew."""
     ids, texts, metadata = (list_of(found, name) for name in ("ids", "documents", "metadatas"))
     for number, (id, text) in enumerate(zip_longest(ids, texts), 1):
         spot = f"{place}, document {number}"
@@ -293,15 +255,8 @@ def chroma(raw: Any, place: str) -> Iterator[Item]:
         yield MemoryRecord(text, None, {**kept, "chroma_id": id}, spot, "chroma_id")
 
 
-def is_store_item(raw: Any) -> bool:
-    """Whether *raw* looks like one item: namespace (or prefix), key and value."""
-    has_name = isinstance(raw, Mapping) and ("namespace" in raw or "prefix" in raw)
-    return has_name and {"key", "value"} <= raw.keys()
-
-
-def store_item(raw: Any, place: str) -> Iterator[Item]:
+def store_item(item: Mapping[str, Any], place: str) -> Iterator[Item]:
     """Read one item; without a text in its value it is found by the value's JSON."""
-    item = mapping_of(raw)
     value = mapping_of(item.get("value"), 'has a "value" that is')
     names = item.get("namespace", item.get("prefix"))
     names = names.split(".") if isinstance(names, str) else names
@@ -312,50 +267,77 @@ def store_item(raw: Any, place: str) -> Iterator[Item]:
     yield KeyedRecord(tuple(names), named(item, "key"), value, written, place)
 
 
+def _openai(raw: Mapping[str, Any], place: str, stem: str) -> Iterator[Item]:
+    """Read ``{"messages": […]}``; *stem* of the file names a conversation without an id."""
+    if not _is_openai(raw):
+        raise ValueError('has no list of "messages"')
+    given = (raw.get(name) for name in ("id", "custom_id", "thread_id"))
+    name = next((str(one) for one in given if one), f"{stem}#{place.split()[-1]}")
+    for number, message in enumerate(chats.messages_of({**_request(raw), "id": name}, name), 1):
+        yield Record(f"openai/{name}", message, f"{place}, message {number}")
+
+
+def _request(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """*raw*, or the request that a line of a batch file holds."""
+    body = raw.get("body")
+    return body if isinstance(body, Mapping) else raw
+
+
+def _is_openai(raw: Mapping[str, Any]) -> bool:
+    return isinstance(_request(raw).get("messages"), list)
+
+
+def _is_zep(raw: Mapping[str, Any]) -> bool:
+    messages = raw.get("messages")
+    return isinstance(messages, list) and any(
+        isinstance(one, Mapping) and "uuid" in one for one in messages
+    )
+
+
+def _is_letta(raw: Mapping[str, Any]) -> bool:
+    is_passage = str(raw.get("id")).startswith("passage-")
+    return is_passage or _has("message_type", "label value")(raw)
+
+
+def _is_mem0(raw: Mapping[str, Any]) -> bool:
+    return "role" not in raw and _has("memory", "new_memory", "id content state")(raw)
+
+
+def _has(*names: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Whether an object has one of several sets of *names*, each separated by blanks."""
+    return lambda raw: any(raw.keys() >= {*several.split()} for several in names)
+
+
 _LOOKED_AT = 20
 """Values of a file by which its format is recognised."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """One format; *unit* is what one value is, for places."""
+    """One format, for objects that it *matches*; *unit* is what one value is, for places."""
 
     unit: str
-    matches: Callable[[Any], bool]
+    matches: Callable[[Mapping[str, Any]], bool]
     read: Callable[..., Iterator[Item]]
 
 
-def _is_openai(raw: Any) -> bool:
-    return isinstance(raw, dict) and isinstance(_request(raw).get("messages"), list)
-
-
-def _request(raw: dict[str, Any]) -> dict[str, Any]:
-    """*raw*, or the request that a line of a batch file holds."""
-    body = raw.get("body")
-    return body if isinstance(body, dict) else raw
-
-
-def _openai(raw: Any, place: str, stem: str = "") -> Iterator[Item]:
-    """Read ``{"messages": […]}``; *stem* of the file names a conversation without an id."""
-    if not _is_openai(raw):
-        raise ValueError('has no list of "messages"')
-    given = (raw.get(name) for name in ("id", "custom_id", "thread_id"))
-    name = next((str(one) for one in given if one), f"{stem}#{place.split()[-1]}")
-    for number, message in enumerate(chats.messages_of(_request(raw) | {"id": name}, name), 1):
-        yield Record(f"openai/{name}", message, f"{place}, message {number}")
-
-
 _READERS = {
-    "chatgpt": _Reader("conversation", chats.is_chatgpt, chats.chatgpt),
-    "claude": _Reader("conversation", chats.is_claude, chats.claude),
-    "claude-code": _Reader("line", chats.is_claude_code, chats.claude_code),
-    "zep": _Reader("thread", is_zep, zep),
-    "zep-facts": _Reader("fact", is_zep_fact, zep_fact),
-    "letta": _Reader("record", is_letta, letta),
-    "chroma": _Reader("collection", is_chroma, chroma),
+    "chatgpt": _Reader(
+        "conversation", lambda raw: isinstance(raw.get("mapping"), dict), chats.chatgpt
+    ),
+    "claude": _Reader(
+        "conversation", lambda raw: isinstance(raw.get("chat_messages"), list), chats.claude
+    ),
+    "claude-code": _Reader("line", _has("type sessionId", "type leafUuid"), chats.claude_code),
+    "zep": _Reader("thread", _is_zep, zep),
+    "zep-facts": _Reader("fact", _has("uuid fact"), zep_fact),
+    "letta": _Reader("record", _is_letta, letta),
+    "chroma": _Reader(
+        "collection", lambda raw: isinstance(raw.get("ids"), list) and "documents" in raw, chroma
+    ),
     "openai": _Reader("conversation", _is_openai, _openai),
-    "langgraph-store": _Reader("item", is_store_item, store_item),
-    "mem0": _Reader("memory", is_mem0, mem0),
+    "langgraph-store": _Reader("item", _has("namespace key value", "prefix key value"), store_item),
+    "mem0": _Reader("memory", _is_mem0, mem0),
 }
 SOURCES = (*_READERS, "markdown")
 """Services whose exports are read."""
@@ -380,8 +362,9 @@ def source_of(file: Path, wanted: str = "auto") -> str | None:
 def _recognised(file: Path) -> str | None:
     try:
         for value in islice(stream_values(file), _LOOKED_AT):
+            raw = value.raw if isinstance(value, Value) else None
             for name, reader in _READERS.items():
-                if isinstance(value, Value) and reader.matches(value.raw):
+                if isinstance(raw, Mapping) and reader.matches(raw):
                     return name
     except ImportFileError as error:
         if error.line is None:
@@ -429,6 +412,6 @@ def _export(file: Path, source: str, on_read: OnRead) -> Iterator[Item]:
         unit = reader.unit if value.in_list else "line"
         place = f"{unit} {value.number}"
         try:
-            yield from read(value.raw, place)
+            yield from read(mapping_of(value.raw), place)
         except ValueError as error:
             yield Broken(place, str(error))
