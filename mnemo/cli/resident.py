@@ -21,7 +21,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from mnemo import Config, Mnemo, MnemoError, Repository
 from mnemo.cli.hook import TAG, labelled, thread_of
 from mnemo.importing.chats import claude_code
-from mnemo.importing.records import Broken, Item, Record, mapping_of
+from mnemo.importing.records import Broken, Item, LeftOut, Record, mapping_of
 from mnemo.importing.writing import import_items
 from mnemo.runtime.secrets import without_secrets
 
@@ -175,9 +175,10 @@ def _after(path: str, offset: int) -> bytes:
 def _items(line: bytes, tools: bool) -> Iterator[Item]:
     """What a line of a transcript says, as ``mnemo import`` reads it, without what is private."""
     try:
-        for item in claude_code(mapping_of(json.loads(line)), "transcript"):
-            if isinstance(item, Record) and "/agent-" not in item.thread_id:
-                yield from _said(item, tools)
+        with suppress(LeftOut):
+            for record in claude_code(mapping_of(json.loads(line)), "transcript"):
+                if "/agent-" not in record.thread_id:
+                    yield from _said(record, tools)
     except ValueError as error:
         yield Broken("transcript", str(error))
 

@@ -18,8 +18,8 @@ from typing import Any
 from mnemo import Message, ToolCall
 from mnemo.importing.json_stream import ImportFileError, OnRead, sound_values
 from mnemo.importing.records import (
-    Broken,
     Item,
+    LeftOut,
     Record,
     Skipped,
     iso_time,
@@ -28,6 +28,7 @@ from mnemo.importing.records import (
     named,
     optional_name,
     optional_text,
+    read_at,
     time_of,
 )
 from mnemo.runtime.text import is_blank
@@ -173,16 +174,9 @@ def chatgpt(conversation: Mapping[str, Any], place: str) -> Iterator[Item]:
         raw, where = nodes[id].get("message"), f"{place}, message {id}"
         if raw is None:
             continue
-        try:
-            message = _chatgpt_message(mapping_of(raw, "has a message that is"), title, at, calls)
-        except ValueError as error:
-            yield Broken(where, str(error))
-            continue
-        if isinstance(message, str):
-            yield Skipped(where, message)
-        else:
-            at = message.at
-            yield Record(thread, message, where)
+        for item in read_at(where, _chatgpt_message, raw, thread, title, at, calls):
+            at = item.message.at if isinstance(item, Record) else at
+            yield item
     left = sum(1 for id, node in nodes.items() if id not in branch and _has_text(node))
     if left:
         yield Skipped(place, f"{left} messages on branches that were left (edits, regenerations)")
@@ -205,10 +199,15 @@ def _branch(nodes: Mapping[str, Any], leaf: Any) -> dict[str, None]:
 
 
 def _chatgpt_message(
-    raw: Mapping[str, Any], title: str | None, before: datetime | None, calls: list[str]
-) -> Message | str:
+    raw: Mapping[str, Any],
+    place: str,
+    thread: str,
+    title: str | None,
+    before: datetime | None,
+    calls: list[str],
+) -> Iterator[Record]:
     """
-    The message, or why it is skipped; without a time it is as old as the one before it.
+    The message; without a time it is as old as the one *before* it.
 
     *calls* are ids of calls that wait for their results.
     """
@@ -216,30 +215,29 @@ def _chatgpt_message(
     content = mapping_of(raw.get("content") or {}, "has a content that is")
     metadata = mapping_of(raw.get("metadata") or {}, "has metadata that are")
     if str(content.get("content_type")) in _HIDDEN or raw.get("channel") == "commentary":
-        return "reasoning"
+        raise LeftOut("reasoning")
     if metadata.get("is_visually_hidden_from_conversation"):
-        return "hidden"
+        raise LeftOut("hidden")
     text = _text(content)
     if is_blank(text):
-        return "empty"
+        raise LeftOut("empty")
     kept = {"title": title, "model": metadata.get("model_slug")}
     id, role, recipient = named(raw, "id"), str(author.get("role")), raw.get("recipient")
-    common: dict[str, Any] = {
+    said: dict[str, Any] = {
+        "content": text,
         "id": id,
         "at": time_of(raw.get("create_time")) or before,
         "metadata": {name: value for name, value in kept.items() if value},
     }
     if role == "assistant" and isinstance(recipient, str) and recipient != "all":
         calls.append(id)
-        return Message(
-            "assistant", None, tool_calls=[ToolCall(id, recipient, {"text": text})], **common
-        )
-    if role == "tool":
-        common["tool_call_id"] = calls.pop(0) if calls else f"{id}-call"
-        return Message("tool", text, name=author.get("name") or None, **common)
-    if role not in ("user", "assistant", "system"):
+        said |= {"content": None, "tool_calls": [ToolCall(id, recipient, {"text": text})]}
+    elif role == "tool":
+        said["tool_call_id"] = calls.pop(0) if calls else f"{id}-call"
+        said["name"] = author.get("name") or None
+    elif role not in ("user", "assistant", "system"):
         raise ValueError(f"has an author of the role {role!r:.40}")
-    return Message(role, text, **common)  # type: ignore[arg-type]
+    yield Record(thread, Message(role, **said), place)  # type: ignore[arg-type]
 
 
 def _has_text(node: Any) -> bool:
@@ -280,25 +278,20 @@ def claude(conversation: Mapping[str, Any], place: str) -> Iterator[Item]:
     title = optional_text(conversation, "name")
     metadata = {"title": title} if title else {}
     for number, given in enumerate(list_of(conversation, "chat_messages"), 1):
-        where = f"{place}, message {number}"
-        try:
-            yield from _chat_message(mapping_of(given), thread, metadata, where)
-        except ValueError as error:
-            yield Broken(where, str(error))
+        yield from read_at(f"{place}, message {number}", _chat_message, given, thread, metadata)
 
 
 def _chat_message(
-    raw: Mapping[str, Any], thread: str, metadata: Mapping[str, Any], place: str
-) -> Iterator[Item]:
+    raw: Mapping[str, Any], place: str, thread: str, metadata: Mapping[str, Any]
+) -> Iterator[Record]:
     roles = {"human": "user", "user": "user", "assistant": "assistant"}
     role = roles.get(str(raw.get("sender")))
     if role is None:
         raise ValueError(f"has the sender {raw.get('sender')!r:.40}")
     blocks = list_of(raw, "content") or [{"type": "text", "text": raw.get("text") or ""}]
     id, at = named(raw, "uuid"), time_of(raw.get("created_at"))
-    turn = _turn([*blocks, *_attachments(raw)], role, id, at=at, metadata=metadata)
-    made: list[Item] = [Record(thread, one, place) for one in turn]
-    yield from made or [Skipped(place, "empty")]
+    turn = _turn([*blocks, *_attachments(raw)], role, id, "empty", at=at, metadata=metadata)
+    yield from [Record(thread, one, place) for one in turn]
 
 
 def _attachments(raw: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -315,16 +308,14 @@ def _attachments(raw: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 # ── Claude Code ──────────────────────────────────────────────────────────────────────────
 
 
-def claude_code(line: Mapping[str, Any], place: str) -> Iterator[Item]:
+def claude_code(line: Mapping[str, Any], place: str) -> Iterator[Record]:
     """Read one line; a subagent's lines go into a thread of their own."""
     kind = line.get("type")
     if kind not in ("user", "assistant"):
         known = kind if isinstance(kind, str) else "no type"
-        yield Skipped(place, f"bookkeeping ({known:.40})")
-        return
+        raise LeftOut(f"bookkeeping ({known:.40})")
     if line.get("isMeta") or line.get("isApiErrorMessage"):
-        yield Skipped(place, "written by the program")
-        return
+        raise LeftOut("written by the program")
     message = mapping_of(line.get("message"), 'has a "message" that is')
     thread = f"claude-code/{named(line, 'sessionId')}"
     if line.get("isSidechain"):
@@ -336,19 +327,19 @@ def claude_code(line: Mapping[str, Any], place: str) -> Iterator[Item]:
     kept = {"cwd": line.get("cwd"), "branch": line.get("gitBranch"), "model": message.get("model")}
     metadata = {name: value for name, value in kept.items() if isinstance(value, str)}
     id, at = named(line, "uuid"), time_of(line.get("timestamp"))
-    turn = _turn(blocks, kind, id, at=at, metadata=metadata)
-    made: list[Item] = [Record(thread, one, place) for one in turn]
-    yield from made or [Skipped(place, "empty, or reasoning alone")]
+    turn = _turn(blocks, kind, id, "empty, or reasoning alone", at=at, metadata=metadata)
+    yield from [Record(thread, one, place) for one in turn]
 
 
 # ── Blocks ───────────────────────────────────────────────────────────────────────────────
 
 
-def _turn(blocks: list[Any], role: str, id: str, **common: Any) -> Iterator[Message]:
+def _turn(blocks: list[Any], role: str, id: str, nothing: str, **common: Any) -> Iterator[Message]:
     """
     The messages of one turn: words and calls together, results apart; thinking is left out.
 
-    *id* is the first one's. *Raises* ``ValueError``: one of *blocks* is no block.
+    *id* is the first one's. *Raises* ``ValueError``: one of *blocks* is no block; ``LeftOut``,
+    with *nothing*: there is no message in them.
     """
     made, called = list[dict[str, Any]](), list[str]()
     said: dict[str, Any] | None = None  # the message that words and calls still go to
@@ -378,6 +369,8 @@ def _turn(blocks: list[Any], role: str, id: str, **common: Any) -> Iterator[Mess
         if one["role"] == "tool" or one["content"] or one["tool_calls"]:
             yield Message(id=f"{id}#{place}" if place else id, **one, **common)
             place += 1
+    if not place:
+        raise LeftOut(nothing)
 
 
 def _result(

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from mnemo.importing.records import (
     Broken,
     Item,
     KeyedRecord,
+    LeftOut,
     MemoryRecord,
     Record,
     Skipped,
@@ -29,6 +29,7 @@ from mnemo.importing.records import (
     mapping_of,
     named,
     optional_text,
+    read_at,
     time_of,
 )
 from mnemo.runtime.text import is_blank
@@ -65,15 +66,13 @@ def size_of(file: Path) -> int:
 
 def _one(path: Path, name: str) -> Iterator[Item]:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        front, body = _parted(path.read_text(encoding="utf-8-sig"))
+        at = next((_date(front[one]) for one in _DATES if front.get(one)), None)
     except FileNotFoundError:
         raise ImportFileError("there is no such file", file=path) from None
     except (OSError, UnicodeDecodeError) as error:
         yield Broken(name, f"cannot be read: {error}")
         return
-    try:
-        front, body = _parted(text)
-        at = next((_date(front[one]) for one in _DATES if front.get(one)), None)
     except ValueError as error:
         yield Broken(name, str(error))
         return
@@ -130,8 +129,7 @@ _OWNERS = ("user_id", "agent_id", "run_id", "app_id")
 def mem0(memory: Mapping[str, Any], place: str) -> Iterator[Item]:
     """Read one memory, with its owner as the subject; a deleted one is skipped."""
     if _is_deleted(memory):
-        yield Skipped(place, "deleted")
-        return
+        raise LeftOut("deleted")
     text = optional_text(memory, *_TEXTS)
     if text is None:
         raise ValueError('has no text in "memory"')
@@ -165,21 +163,17 @@ def zep(thread: Mapping[str, Any], place: str, stem: str) -> Iterator[Item]:
     """Read one thread; *stem* of the file names one without an id."""
     name = optional_text(thread, "thread_id", "thread_uuid", "session_id", "uuid") or stem
     for number, one in enumerate(list_of(thread, "messages"), 1):
-        spot = f"{place}, message {number}"
-        try:
-            yield _zep_message(mapping_of(one), f"zep/{name}", spot)
-        except ValueError as error:
-            yield Broken(spot, str(error))
+        yield from read_at(f"{place}, message {number}", _zep_message, one, f"zep/{name}")
 
 
-def _zep_message(raw: Mapping[str, Any], thread: str, place: str) -> Item:
+def _zep_message(raw: Mapping[str, Any], place: str, thread: str) -> Iterator[Record]:
     text = optional_text(raw, "content")
     if text is None:
-        return Skipped(place, "empty")
+        raise LeftOut("empty")
     role = _ZEP_ROLES.get(str(raw.get("role_type") or raw.get("role")), "user")
     at = time_of(raw.get("reference_time") or raw.get("created_at"))
     who = optional_text(raw, "name") if role == "user" else None
-    return Record(thread, Message(role, text, id=named(raw, "uuid"), at=at, actor=who), place)
+    yield Record(thread, Message(role, text, id=named(raw, "uuid"), at=at, actor=who), place)
 
 
 _ZEP_ROLES: dict[str, Any] = {"assistant": "assistant", "system": "system"}
@@ -188,8 +182,7 @@ _ZEP_ROLES: dict[str, Any] = {"assistant": "assistant", "system": "system"}
 def zep_fact(edge: Mapping[str, Any], place: str) -> Iterator[Item]:
     """Read one edge of a graph of Zep or Graphiti; one that has ended is skipped."""
     if edge.get("invalid_at") or edge.get("expired_at"):
-        yield Skipped(place, "no longer true")
-        return
+        raise LeftOut("no longer true")
     text = optional_text(edge, "fact")
     if text is None:
         raise ValueError('has no text in "fact"')
@@ -205,8 +198,7 @@ def letta(given: Mapping[str, Any], place: str, stem: str) -> Iterator[Item]:
     if kind is None:
         text = optional_text(given, "text", "value")
         if text is None:
-            yield Skipped(place, "empty")
-            return
+            raise LeftOut("empty")
         label = optional_text(given, "label")
         at = time_of(given.get("created_at"))
         metadata = {"letta_id": named(given, "id"), **({"label": label} if label else {})}
@@ -215,8 +207,7 @@ def letta(given: Mapping[str, Any], place: str, stem: str) -> Iterator[Item]:
     role = {"user_message": "user", "assistant_message": "assistant"}.get(str(kind))
     text = _letta_text(given.get("content"))
     if role is None or text is None:
-        yield Skipped(place, str(kind) if role is None else "empty")
-        return
+        raise LeftOut(str(kind) if role is None else "empty")
     thread = f"letta/{optional_text(given, 'conversation_id', 'agent_id') or stem}"
     said: Any = role
     at = time_of(given.get("date") or given.get("created_at"))
@@ -403,15 +394,10 @@ def items_of(
 
 def _export(file: Path, source: str, on_read: OnRead) -> Iterator[Item]:
     reader = _READERS[source]
-    named_by_file = source in ("letta", "openai", "zep")
-    read = partial(reader.read, stem=file.stem) if named_by_file else reader.read
+    stem = [file.stem] if source in ("letta", "openai", "zep") else []
     for value in stream_values(file, on_read=on_read):
         if isinstance(value, ImportFileError):
             yield Broken(f"line {value.line}", f"column {value.column}: {value.what}")
             continue
         unit = reader.unit if value.in_list else "line"
-        place = f"{unit} {value.number}"
-        try:
-            yield from read(mapping_of(value.raw), place)
-        except ValueError as error:
-            yield Broken(place, str(error))
+        yield from read_at(f"{unit} {value.number}", reader.read, value.raw, *stem)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -91,6 +91,23 @@ class Broken:
 
 Stored = Record | KeyedRecord | MemoryRecord | Talk
 Item = Stored | Skipped | Broken
+
+
+class LeftOut(Exception):
+    """A reader leaves something out on purpose; the text says why."""
+
+
+def read_at(
+    place: str, read: Callable[..., Iterator[Item]], raw: Any, *given: Any
+) -> Iterator[Item]:
+    """What *read* gives of *raw*, a JSON object; or that it was ``LeftOut`` or cannot be read."""
+    try:
+        yield from read(mapping_of(raw), place, *given)
+    except LeftOut as reason:
+        yield Skipped(place, str(reason))
+    except ValueError as error:
+        yield Broken(place, str(error))
+
 
 _MILLISECONDS_FROM = 100_000_000_000
 """A number of seconds from here on (the year 5138) is one of milliseconds."""
