@@ -109,17 +109,15 @@ def _parted(text: str) -> tuple[dict[str, Any], str]:
 
 def _sections(body: str) -> Iterator[tuple[str, str]]:
     """Heading and text of each section, its heading included; a heading in code is none."""
-    heading, lines, in_code = "", list[str](), False
+    sections, in_code = [("", list[str]())], False
     for line in body.splitlines():
         in_code ^= bool(_FENCE.match(line))
-        found = None if in_code else _HEADING.match(line)
-        if found:
-            if heading or not is_blank("".join(lines)):
-                yield heading, "\n".join(lines).strip()
-            heading, lines = found.group(1), []
-        lines.append(line)
-    if heading or not is_blank("".join(lines)):
-        yield heading, "\n".join(lines).strip()
+        if not in_code and (found := _HEADING.match(line)):
+            sections.append((found.group(1), []))
+        sections[-1][1].append(line)
+    for heading, lines in sections:
+        if heading or not is_blank("".join(lines)):
+            yield heading, "\n".join(lines).strip()
 
 
 _TEXTS = ("memory", "content", "text", "data", "new_memory")
@@ -233,7 +231,7 @@ def _letta_text(content: Any) -> str | None:
 def chroma(found: Mapping[str, Any], place: str) -> Iterator[Item]:
     """Read what ``collection.get()`` gives; its metadata stay, its vectors are made anew."""
     ids, texts, metadata = (list_of(found, name) for name in ("ids", "documents", "metadatas"))
-    for number, (id, text) in enumerate(zip_longest(ids, texts), 1):
+    for number, (id, text, beside) in enumerate(zip_longest(ids, texts, metadata[: len(ids)]), 1):
         spot = f"{place}, document {number}"
         if not isinstance(id, str) or not (text is None or isinstance(text, str)):
             yield Broken(spot, 'has no id or text: give what get() returns, with "documents"')
@@ -241,8 +239,7 @@ def chroma(found: Mapping[str, Any], place: str) -> Iterator[Item]:
         if text is None or is_blank(text):
             yield Skipped(spot, "empty")
             continue
-        beside = metadata[number - 1] if number <= len(metadata) else None
-        kept = dict(beside) if isinstance(beside, Mapping) else {}
+        kept = beside if isinstance(beside, Mapping) else {}
         yield MemoryRecord(text, None, {**kept, "chroma_id": id}, spot, "chroma_id")
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -40,6 +40,8 @@ from mnemo.importing.records import (
 from mnemo.runtime.text import clean
 
 R = TypeVar("R", Record, KeyedRecord)
+Way: TypeAlias = Callable[[Any], Awaitable[list[Broken]]]
+"""Stores records of one kind that keep their order; gives what was refused."""
 
 AT_ONCE = 500
 """Items that are read at once, unless their texts are long."""
@@ -175,17 +177,6 @@ def _size(item: Item) -> int:
             return 0
 
 
-def _lane(item: Item) -> str:
-    """What keeps its order: a thread, or a session."""
-    match item:
-        case Record():
-            return item.thread_id
-        case Talk():
-            return item.name
-        case _:
-            return ""
-
-
 class _Import:
     """Stores batches of items in *repo*, and counts."""
 
@@ -202,29 +193,30 @@ class _Import:
 
         Messages of several threads so share transactions.
         """
-        ways: dict[type[Item], Callable[[list[Any]], Awaitable[list[Broken]]]] = {
-            Record: self._remember,
-            KeyedRecord: self._put,
-            MemoryRecord: self._add,
-            Talk: self._complete,
-        }
-        lanes: dict[tuple[type[Item], str], list[Item]] = {}
+        lanes: defaultdict[tuple[Way, str], list[Item]] = defaultdict(list)
         for item in batch:
-            if type(item) in ways:
-                lanes.setdefault((type(item), _lane(item)), []).append(item)
+            match item:
+                case Record():
+                    lanes[self._remember, item.thread_id].append(item)
+                case KeyedRecord():
+                    lanes[self._put, ""].append(item)
+                case MemoryRecord():
+                    lanes[self._add, ""].append(item)
+                case Talk():
+                    lanes[self._complete, item.name].append(item)
         refused: list[Broken] = []
 
-        async def run(kind: type[Item], lane: list[Item]) -> None:
-            refused.extend(await ways[kind](lane))
+        async def run(way: Way, lane: list[Item]) -> None:
+            refused.extend(await way(lane))
 
         try:
             async with anyio.create_task_group() as group:
-                for (kind, _), lane in lanes.items():
-                    group.start_soon(run, kind, lane)
+                for (way, _), lane in lanes.items():
+                    group.start_soon(run, way, lane)
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures
         # The turns of dialogues are told one by one: a model may have to be waited for.
-        self._advance(sum(len(lane) for (kind, _), lane in lanes.items() if kind is not Talk))
+        self._advance(sum(isinstance(one, Record | KeyedRecord | MemoryRecord) for one in batch))
         return refused
 
     # ── Messages and keyed items ─────────────────────────────────────────────────────────────
