@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
@@ -77,8 +77,12 @@ _ABOUT_ANOTHER = re.compile(
     rf"(?!family\b){RELATION}\b"
 )
 _OF_SPEAKER = re.compile(r"\W*i(?:['’](?:m|ve|d|ll))?\b")
+_OF_OWN = re.compile(r"\W*(?:i|my)\b")
 _SPEAKER = re.compile(r"\b(?:i|me|we|us)\b")
 _OF_MORE = re.compile(rf"\b(?:{RELATION}s?|we|us|our|he|him|his|she|her|hers|they|them|their)\b")
+_BIDS = re.compile(
+    r"\W*(?:forget|ignore|scratch|drop|cancel|skip) (?:about )?(?:the|my|our|that|it)\b"
+)
 _ASKS_OF_ANOTHER = re.compile(rf"\b{RELATION}s?\b|\bwho(?:m|se)?\b|\bnames?\b|\bcalled\b")
 _NAMED = re.compile(rf"\b(?:{'|'.join(said for _, said in ATTRIBUTES)})\b")
 _OWNER = re.compile(r"\b([^\W\d_]+)['’]s?\b(?! (?:\w+ing|not|been)\b)")
@@ -120,17 +124,6 @@ class Asked:
             return False
         told = claims(told_by(text, speaker))
         return any(claim.holds and self._is_meant(claim.slot, speaker) for claim in told)
-
-    def also_of(self, speaker: str, facts: Iterable[str]) -> Asked:
-        """It, asked of *speaker* too where one of *facts* gives this one's name: "User is Ana."."""
-        slots = {f"{fold(speaker)} is", f"{fold(speaker)} name"}
-        for text in facts if self.owners else ():
-            if self.owners & _stems(text):
-                called = frozenset(map(stem, names(text)))
-                told = (claim for claim in claims(text) if claim.holds and claim.slot in slots)
-                if any(claim.value <= called and claim.value & self.owners for claim in told):
-                    return replace(self, owners=self.owners | _stems(speaker))
-        return self
 
     def is_of_a_kind(self, text: str) -> bool:
         """Whether *text* has a value of a kind that is asked for."""
@@ -318,8 +311,15 @@ def _stems(text: str) -> frozenset[str]:
     return frozenset(map(stem, words(fold(text))))
 
 
-def differ_in_person(people: frozenset[str], *said: tuple[str, str | None]) -> bool:
-    """Whether of two texts, each with its speaker, one alone is of somebody else than *people*."""
+def differ_in_person(people: frozenset[str] | None, *said: tuple[str, str | None]) -> bool:
+    """
+    Whether of two texts, each with its speaker, one alone is of somebody else than *people*;
+    without these, whether one begins with its speaker, and the other is of somebody else.
+    """
+    if people is None:
+        if not any(_OF_OWN.match(fold(text)) for text, _ in said):
+            return False
+        people = frozenset(word for _, speaker in said for word in words(fold(speaker or "")))
     one, other = said
     return _is_of_another(*one, people | names(other[0])) != _is_of_another(
         *other, people | names(one[0])
@@ -332,7 +332,7 @@ def _is_of_another(text: str, speaker: str | None, people: frozenset[str]) -> bo
     if _OF_SPEAKER.match(said) and not _OF_MORE.search(said):
         return names(text).union(words(fold(speaker or ""))).isdisjoint(people)
     own = names(text).intersection(subject(text))
-    return bool(own) and own.isdisjoint(people)
+    return bool(own) and own.isdisjoint(people) and not _BIDS.match(said)
 
 
 def _is_of_the_other(one: str, other: str) -> bool:
@@ -407,6 +407,11 @@ _USER = re.compile(
 _OF_FIRST = {"does": "do", "has": "have", "is": "am", "are": "am"}
 
 
+def asks_of_the_user(question: str) -> bool:
+    """Whether *question* names the user, and so means who speaks."""
+    return _USER.search(question) is not None
+
+
 def in_own_words(question: str) -> str:
     """
     *question* with the user as who speaks: of "the user's job" one says "my job".
@@ -421,6 +426,27 @@ def _first_person(found: re.Match[str]) -> str:
     if found["owner"]:
         return f"{found['verb']} my" if verb else "my"
     return f"{_OF_FIRST.get(verb, verb)} I" if verb else "me"
+
+
+# Behind these the speaker says the own name, or a fact says the speaker's.
+_NAMING = (
+    r"(?:\bi(?:['’]m| am)|(?:^|[.,!?])\s*im|\bmy name(?:['’]?s| is)|\bcall me"
+    r"|{speaker}(?:['’]s name)? is|^\W*(?:\w+[\s,!.]+)?(?:it['’]?s|this is)) {name}"
+    r"(?: [\w'’-]+)?(?=\s*[,.!]|\s*$| (?:and|from|but)\b)"
+    r"|^\W*(?:\w+[\s,!.]+)?{name} here\b"
+)
+
+
+def gives_name(text: str, name: str, speaker: str) -> bool:
+    """Whether *text*, of *speaker*, says that this is one of *name*, folded."""
+    said = fold(text)
+    way = _NAMING.format(speaker=re.escape(fold(speaker)), name=re.escape(name))
+    return name in said and re.search(way, said) is not None
+
+
+def about_the_user(question: str, name: str) -> str:
+    """*question* with the user in place of one of *name*."""
+    return re.sub(rf"\b(?i:{re.escape(name)})\b(?: [A-Z][\w-]*)*", "the user", question)
 
 
 # ── What asks and names no topic ────────────────────────────────────────────────────────

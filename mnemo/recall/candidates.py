@@ -97,8 +97,7 @@ def _current_first(
     for pair in pairs:
         one_place = (places[pair[0]], *places[pair[0]].others)
         known[pair] = 0.0 if any("attribute" in one.answers for one in one_place) else KNOWN
-    question = search.run.request.query
-    ranking = outdated(question, _rivals(search, places, said), known=known)
+    ranking = outdated(search.query, _rivals(search, places, said), known=known)
     for place, by in zip(places, ranking.outdated_by, strict=True):
         if by is not None:
             place.newer = places[by]

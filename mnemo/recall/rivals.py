@@ -29,6 +29,7 @@ from mnemo.english.asked import (
     VALUES,
     asked_in,
     asks_of_one,
+    asks_of_the_user,
     differ_in_person,
     kinds_of,
     tell_of_two,
@@ -216,6 +217,8 @@ def _still_asked(
     question, and ends nothing else of what the older tells.
     """
     asked, sought, called = asked_in(question), _terms(question), names(question)
+    of_the_user = asks_of_the_user(question)
+    people = called if asked.owners else None
     pairs, rare = list(pairs), _idf(tuple(_terms(text[:READ]) for text in given.texts[:BEST]))
     of_names = _terms(" ".join(called)) if asked.owners else frozenset()
     things = sought | _terms(" ".join(asked.attributes))
@@ -241,7 +244,7 @@ def _still_asked(
             if ended and ended.isdisjoint(things | _terms(both[0])):
                 return False
         own = ((texts[one], given.speakers[one]) for one in (older, newer))
-        if asked.owners and differ_in_person(called, *own):
+        if (asked.owners or of_the_user) and differ_in_person(people, *own):
             return False
         both_name = of_names & _terms(texts[older]) & _terms(texts[newer])
         told, tells = (_terms(texts[one]) - both_name for one in (older, newer))

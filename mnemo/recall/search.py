@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, islice
@@ -16,7 +16,9 @@ import numpy as np
 
 from mnemo.config import Config, RecallConfig
 from mnemo.english.antecedents import tells_change_of_one, with_antecedent
-from mnemo.english.asked import asked_in
+from mnemo.english.asked import about_the_user, asked_in, gives_name
+from mnemo.english.canonical import speaker_of, words_of
+from mnemo.english.entities import names
 from mnemo.english.letters import is_gibberish
 from mnemo.graph.graph import StoredGraph
 from mnemo.index.corpus import CorpusView
@@ -266,7 +268,7 @@ class Search:
     before: Mapping[str, Sequence[str]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._asked = asked_in(self.run.request.query)
+        self._ask(self.run.request.query)
         self._stored = self.corpus
         self._questions: list[score.RecallQuestion] = []
         self._more = set[str]()
@@ -278,13 +280,35 @@ class Search:
         self._above: defaultdict[tuple[str, NodeType], dict[str, None]] = defaultdict(dict)
         self._below: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
+    def _ask(self, query: str) -> None:
+        self.query = query
+        self._asked = asked_in(query)
+
     async def begin(self) -> None:
-        """Find and value what the question itself finds."""
+        """Find and value what the question itself finds; who speaks is not sought by name."""
+        await self._begin()
+        speaker = self.config.extraction.default_actor
+        said = [*self._said_by(speaker)]
+        for name in sorted(names(self.query)):
+            if any(gives_name(text, name, speaker) for text in said):
+                self._ask(about_the_user(self.query, name))
+                self.ranked, self._questions = [], []
+                await self._begin()
+                break
+
+    def _said_by(self, speaker: str) -> Iterator[str]:
+        """What was found that *speaker* said, or that a fact says of this one."""
+        for f in self.ranked:
+            if isinstance(f.node, Semantic):
+                if speaker_of(f.node.proposition) in (speaker, None):
+                    yield words_of(f.node.proposition)
+            elif (step := self.steps.get(f.id)) is not None and step.actor == speaker:
+                yield step.text
+
+    async def _begin(self) -> None:
         run, request = self.run, self.run.request
         with run.phase("embed"):
-            question = await self._embedded(
-                score.ask(request.query, run.trace.tags, request.context)
-            )
+            question = await self._embedded(score.ask(self.query, run.trace.tags, request.context))
         with run.phase("score"):
             zero = await self._scored(question)
         self.hits = zero.hits
@@ -479,7 +503,7 @@ class Search:
         step = self.steps.get(id or "")
         if step is None or not before:
             return step.text if step else ""
-        return with_antecedent(step.text[:READ], before, self.run.request.query)
+        return with_antecedent(step.text[:READ], before, self.query)
 
     async def _with_nodes(self, found: Sequence[Found]) -> list[Found]:
         """Those of *found* whose node there is, with it."""
@@ -519,8 +543,6 @@ class Search:
     ) -> list[Found]:
         """The best of all candidates so far and of *read*; for a worker thread."""
         ranked, read = list(self.ranked), list(read)
-        facts = (f.node.proposition for f in read if isinstance(f.node, Semantic))
-        self._asked = self._asked.also_of(self.config.extraction.default_actor, facts)
         for f in read:
             f.metadata = metadata.get(f.node.id)
             if self._is_inside(f):

@@ -2,7 +2,15 @@
 
 import pytest
 
-from mnemo.english.asked import asked_in, asks_of_one, in_own_words, tell_of_two
+from mnemo.english.asked import (
+    about_the_user,
+    asked_in,
+    asks_of_one,
+    differ_in_person,
+    gives_name,
+    in_own_words,
+    tell_of_two,
+)
 
 
 @pytest.mark.parametrize(
@@ -162,21 +170,45 @@ def test_the_speaker_is_asked_about_where_nobody_is_named(question):
 
 
 @pytest.mark.parametrize(
-    ("fact", "is_known"),
+    ("text", "given"),
     [
         ("User is Ana.", True),
         ("User's name is Ana Bell.", True),
+        ("Hi, I'm Ana from Porto", True),
+        ("hey, ana here, second year", True),
+        ("hiii its ana, 19", True),
+        ("my name's Ana, im 16", True),
+        ("Call me Ana.", True),
         ("User is a friend of Ana.", False),
+        ("I'm Ana's sister.", False),
+        ("I'm not Ana.", False),
         ("User's boss is Ana.", False),
         ("Tom is Ana.", False),
         ("User is no longer Ana.", False),
+        ("Das sind 100 Euro im Ana.", False),
     ],
 )
-def test_the_speaker_is_asked_about_by_name_where_a_fact_gives_it(fact, is_known):
-    """But for whoever has to do with one of that name."""
-    for question in ("Where does Ana work?", "What is Ana's job?"):
-        asked = asked_in(question).also_of("User", ["User lives in Rome.", fact])
-        assert asked.is_told_by("I work as a nurse at Siemens.", "User") is is_known
-    assert asked_in("Where does Bo work?").also_of("User", [fact]) == asked_in(
-        "Where does Bo work?"
-    )
+def test_a_speaker_gives_the_own_name(text, given):
+    """In the words of either; who has to do with one of that name is not called so."""
+    assert gives_name(text, "ana", "User") is given
+
+
+def test_who_speaks_is_asked_about_without_the_name():
+    """With a surname behind it and as an owner."""
+    assert about_the_user("When is Ana's birthday?", "ana") == "When is the user's birthday?"
+    assert about_the_user("Where does Ana Bell work?", "ana") == "Where does the user work?"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "differ"),
+    [
+        ("My birthday is 9 June.", "Erik's birthday is 3 May.", True),
+        ("My birthday is 9 June.", "I was born on 3 May.", False),
+        ("I save for a bike.", "Forget the bike, I want a sofa.", False),
+        ("Erik's birthday is 3 May.", "Everything is in Adobe.", False),
+    ],
+)
+def test_of_the_user_is_what_begins_with_the_speaker(one, other, differ):
+    """Beside it what is of another person is not."""
+    assert differ_in_person(None, (one, "User"), (other, "User")) is differ
+    assert differ_in_person(None, (other, "User"), (one, "User")) is differ

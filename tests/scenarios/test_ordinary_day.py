@@ -253,3 +253,52 @@ async def test_a_pronoun_is_read_as_whom_the_message_before_names(settled):
                 assert best.node.text.startswith(("He is", "She now")), question
                 marked = [one.sources[0].text for one in others if one.outdated_by == best.node.id]
                 assert marked == [lines[0]], question
+
+
+@pytest.mark.slow
+async def test_what_an_introduction_tells_ends_in_parts():
+    """The name stays when the dog dies and the job is left."""
+    intro = "Hi! I'm Anna, I work as a nurse in Bath, and I have a dog, Rex. I love hiking."
+    async with Mnemo("memory:") as memory:
+        repo = await memory.open_repo("anna")
+        for day, line in enumerate(
+            (intro, "Rex died last week.", "I quit my job at the hospital.")
+        ):
+            await repo.remember(line, at=datetime(2026, 3, 2 + day, tzinfo=UTC))
+        await repo.settle()
+        facts = {fact.text: fact for fact in (await repo.memories(superseded=True)).items}
+        over = {text for text, fact in facts.items() if fact.valid_to is not None}
+        assert over == {"User: I have a dog, Rex.", "User works as a nurse in Bath."}
+        assert facts["User is Anna."].valid_to is None
+        (best, *_) = (await repo.recall("What is the user's name?")).candidates
+        assert [source.text for source in best.sources][:1] == [intro]
+        assert (best.valid_to, best.outdated_by) == (None, None)
+
+
+@pytest.mark.slow
+async def test_who_speaks_may_be_asked_about_by_name():
+    """Of Mats is what he says of himself, not that he is called so, nor what is Erik's."""
+    lines = (
+        "Hi, I'm Mats from Uppsala.",
+        "I play the oboe in an orchestra.",
+        "Erik works at Volvo.",
+        "I work at a library.",
+        "Erik's birthday is 3 May.",
+        "My birthday is 9 June.",
+    )
+    asked = {
+        "Where does Mats work?": 3,
+        "What does Mats play?": 1,
+        "When is Mats's birthday?": 5,
+        "Where does Erik work?": 2,
+        "Where is Mats from?": 0,
+    }
+    async with Mnemo("memory:") as memory:
+        repo = await memory.open_repo("mats")
+        for line in lines:
+            await repo.remember(line)
+        await repo.settle()
+        for question, line in asked.items():
+            found = (await repo.recall(question)).candidates
+            assert found[0].sources[0].text == lines[line], question
+            assert not any(c.outdated_by for c in found), question
