@@ -39,8 +39,10 @@ from mnemo.english.asked import (
 from mnemo.english.dates import spans_of
 from mnemo.english.endings import ending_keys
 from mnemo.english.entities import names
+from mnemo.english.forms import PLACE, form_of
 from mnemo.english.sentences import sentences
 from mnemo.english.words import index_terms
+from mnemo.recall.score import WHERE
 from mnemo.recall.search import READ
 from mnemo.runtime.text import STOP_WORDS, fold, words
 
@@ -212,9 +214,9 @@ def _still_asked(
     The *pairs* whose newer tells a change, or most of what question and older name.
 
     It is of nobody else where the older is of whom the question names, and it gives a value of the
-    kind that is asked for where the older does and nothing ended. That both name whom the question
-    names says no more than that they are of one person: what that alone ties is as near to the
-    question, and ends nothing else of what the older tells.
+    kind that is asked for where the older does and nothing ended, or changed where that is a place.
+    That both name whom the question names says no more than that they are of one person: what that
+    alone ties is as near to the question, and ends nothing else of what the older tells.
     """
     asked, sought, called = asked_in(question), _terms(question), names(question)
     of_the_user = asks_of_the_user(question)
@@ -225,6 +227,8 @@ def _still_asked(
     texts = {one: given.texts[one][:READ] for pair in pairs for one in pair}
     said = {one: names(text) for one, text in texts.items()}
     gives = {one: asked.is_of_a_kind(text) for one, text in texts.items()}
+    place = PLACE if WHERE.search(fold(question)) else 0
+    is_at = {one: form_of(text) & place for one, text in texts.items()}
 
     def is_asked(older: int, newer: int) -> bool:
         if called & said[older] - said[newer] and _named(texts[newer]) - said[older]:
@@ -234,6 +238,8 @@ def _still_asked(
             return False
         kinds = kinds_of(texts[newer])
         if gives[older] and not gives[newer] and "end" not in kinds:
+            return False
+        if is_at[older] and not is_at[newer] and kinds.isdisjoint(("change", "end", "begin")):
             return False
         tied = _terms(both[0]) & _terms(both[1])
         if tied and tied <= of_names:

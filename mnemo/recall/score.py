@@ -153,7 +153,7 @@ WINDOWED = 250
 """Turns, best by everything else, whose window of neighbours is looked at."""
 _TYPICAL_LOG_WORDS = 3.0
 
-_WHERE = re.compile(
+WHERE = re.compile(
     r"\bwhere\b|\b(?:what|which) (?:\w+ )?"
     r"(?:place|city|citie|country|countrie|state|town|location|area)s?\b"
 )
@@ -338,7 +338,7 @@ class Scorer:
         facts = {
             "speaker": spoken,
             "not the agent": ~agent & (both and about != "agent"),
-            "where: place": (view.form & (PLACE if _WHERE.search(query) else 0)) > 0,
+            "where: place": (view.form & (PLACE if WHERE.search(query) else 0)) > 0,
             "how long: number": (view.form & (NUMBER | DATE if _HOW_LONG.search(query) else 0)) > 0,
             "asks": view.asks,
             "first person": (view.form & FIRST) > 0,

@@ -155,6 +155,15 @@ def test_what_ends_another_thing_of_the_older_leaves_what_is_asked():
     assert outdated("Does Tom have a boat?", given).order == [1, 0]
 
 
+def test_what_names_no_place_answers_no_question_for_one():
+    """Unless it tells that something changed: upstairs is where she sits now."""
+    told = "I run a bakery in Porto."
+    hours = candidates(told, "The bakery opens at 7.", near=0.8)
+    assert outdated("Where is the bakery?", hours) == Ranking([0, 1], [None, None])
+    found = outdated("Where is the bakery?", candidates(told, "The bakery is upstairs now."))
+    assert found.order == [1, 0]
+
+
 def test_two_rates_are_not_of_one_thing():
     """That both are paid by the month links phone and gas as little as a stop word."""
     phone = "I pay 30 a month for the phone."
