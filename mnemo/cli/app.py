@@ -299,7 +299,7 @@ def mcp(
     from mnemo.mcp import serve_stdio
 
     serve = partial(serve_stdio, thread_id=thread, write=write)
-    opening.in_repo(store, repo, serve, embedder=embedder)
+    opening.in_repo(store, repo, serve, embedder=embedder, may_be_new=True)
 
 
 def backup(file: Path, *, store: str = "mnemo.db", as_json: bool = False) -> None:

@@ -152,16 +152,8 @@ def _said(given: str) -> str | tuple[Message, ...]:
     """A text, standard input, or the messages of a file. *Raises* ``ImportFileError``."""
     if given == "-":
         return sys.stdin.read()
-    if not _is_file(given):
-        return given
-    return read_chat(Path(given))
-
-
-def _is_file(given: str) -> bool:
-    try:
-        return Path(given).is_file()
-    except (OSError, ValueError):
-        return False
+    # A long text is no path that a file could have, which ``Path.is_file`` refuses.
+    return read_chat(Path(given)) if os.path.isfile(given) else given
 
 
 def _edited(text: str) -> str:

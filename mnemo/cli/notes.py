@@ -55,7 +55,7 @@ def update(
         return await opened.notes.update_after_task(messages, on_progress=told, **asked)  # type: ignore[arg-type]
 
     with _progress() as told:
-        done = in_repo(store, repo, updated, chat_model=chat_model)
+        done = in_repo(store, repo, updated, chat_model=chat_model, may_be_new=True)
     where = {"file": str(file), "repo": repo, "store": store, "model": model}
     answer(where | as_data(done), _update_told(done), as_json=as_json)
     if chat_model is None and not as_json:

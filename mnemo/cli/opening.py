@@ -154,45 +154,33 @@ def in_repo(
     act: Callable[[mnemo.Repository], Awaitable[T]],
     *,
     embedder: str | None = None,
-    **given: Any,
-) -> T:
-    """Run *act* on a repository, made if it is new; *embedder*: of one without vectors."""
-    mnemo.Mnemo(store, embedder=embedder)  # a mistake is told before a store is made
-
-    async def opened(memory: mnemo.Mnemo) -> T:
-        try:
-            found = await memory.open_repo(repo, embedder=embedder)
-        except mnemo.EmbeddingSpaceMismatch:
-            if embedder is None:
-                raise
-            found = await memory.open_repo(repo)
-        return await act(found)
-
-    return in_service(store, opened, **given)
-
-
-def in_known_repo(
-    store: str,
-    repo: str,
-    act: Callable[[mnemo.Repository], Awaitable[T]],
-    *,
+    may_be_new: bool = False,
     may_be_empty: bool = False,
     **given: Any,
 ) -> T:
     """
-    Run *act* on a repository that is there, whatever embedder it was made with.
+    Run *act* on a repository.
 
-    *Raises* ``UsageError``: there is no such store; ``EmptyRepository``: it holds nothing.
+    Args:
+        embedder: Of one without vectors.
+        may_be_new: It is made if it is not there; one that is only read may have been made with
+            any embedder.
+
+    Raises:
+        UsageError: There is no such store.
+        EmptyRepository: It holds nothing.
     """
+    mnemo.Mnemo(store, embedder=embedder)  # a mistake is told before a store is made
 
     async def opened(memory: mnemo.Mnemo) -> T:
-        found = await _open_as_it_is(memory, repo)
-        await check_there(memory, store, repo)
-        if not may_be_empty and await _is_empty(found):
-            raise EmptyRepository(store, repo, await _others(memory, repo))
+        found = await _open(memory, repo, embedder, writes=may_be_new)
+        if not may_be_new:
+            await check_there(memory, store, repo)
+            if not may_be_empty and await _is_empty(found):
+                raise EmptyRepository(store, repo, await _others(memory, repo))
         return await act(found)
 
-    return in_service(existing(store), opened, **given)
+    return in_service(store if may_be_new else existing(store), opened, **given)
 
 
 Answer = tuple[dict[str, Any], Told] | tuple[dict[str, Any], Told, str]
@@ -230,10 +218,8 @@ def on_repo(
             if given.get("use_model", True):
                 model = chat_model_of(given.get("model_url"), given.get("model"))
             embedder, act = given.pop("embedder", None), partial(command, **given)
-            if may_be_new:
-                found = in_repo(store, repo, act, chat_model=model, embedder=embedder)
-            else:
-                found = in_known_repo(store, repo, act, chat_model=model, may_be_empty=may_be_empty)
+            allowed = {"may_be_new": may_be_new, "may_be_empty": may_be_empty}
+            found = in_repo(store, repo, act, chat_model=model, embedder=embedder, **allowed)
             answer({"repo": repo} | found[0], *found[1:], as_json=as_json)
 
         passed = [*offered(operation, usage)]
@@ -260,11 +246,16 @@ async def _others(memory: mnemo.Mnemo, repo: str) -> list[str]:
     return [one.id for one in await memory.repos(limit=_NAMED + 2) if one.id != repo]
 
 
-async def _open_as_it_is(memory: mnemo.Mnemo, repo: str) -> mnemo.Repository:
+async def _open(
+    memory: mnemo.Mnemo, repo: str, embedder: str | None, *, writes: bool
+) -> mnemo.Repository:
+    """Open *repo* with the embedder that it has; what only reads can do without it."""
     try:
-        return await memory.open_repo(repo)
+        return await memory.open_repo(repo, embedder=embedder)
     except mnemo.EmbeddingSpaceMismatch as mismatch:
-        if mismatch.stored_space is None:
+        if embedder is not None:
+            return await memory.open_repo(repo)
+        if writes or mismatch.stored_space is None:
             raise
         space = EmbeddingSpace(*mismatch.stored_space)
         return await memory.open_repo(repo, embedder=AbsentEmbedder(space))

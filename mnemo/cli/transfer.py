@@ -82,7 +82,7 @@ def export_(
         shown |= json.loads(opening.in_service(opening.existing(store), archived))
         told = counted(shown)
     else:
-        counts = opening.in_known_repo(store, repo, lambda opened: export_text(opened, file, to))
+        counts = opening.in_repo(store, repo, lambda opened: export_text(opened, file, to))
         shown |= {"to": to} | counts
         told = f"{plural(counts['messages'], 'message')} of {plural(counts['threads'], 'thread')}"
     if file != STANDARD:
@@ -140,7 +140,7 @@ def import_(
             await (_embedded(opened) if thread is None else opened.conversation(thread).settle())
             return done
 
-        into = partial(opening.in_repo, store, repo, embedder=embedder)
+        into = partial(opening.in_repo, store, repo, embedder=embedder, may_be_new=True)
         # An index of all that an export holds would grow with it.
         config = Config(jobs={"background": False}) if source else None
         arrival = preview(items, strict=strict) if dry_run else into(stored, config=config)
