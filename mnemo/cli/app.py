@@ -19,9 +19,6 @@ from mnemo.cli.demo import guide
 from mnemo.cli.options import add
 from mnemo.runtime.text import counted
 
-WRONG = 2
-"""Exit code for whatever a user can put right."""
-
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
@@ -49,10 +46,10 @@ def outcome(act: Callable[[], int | None]) -> int:
         code = end.exit_code
     except _REFUSED as error:
         output.complain(f"{error.format_message()} (see mnemo --help)")
-        code = WRONG
+        code = output.WRONG
     except (mnemo.MnemoError, ValueError, OSError, ImportError) as error:
         output.complain(str(error) or type(error).__name__)
-        code = WRONG
+        code = output.WRONG
     if code == INTERRUPTED:
         output.complain(
             "interrupted; what was written is kept: run the same command again to go on"

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
@@ -36,6 +36,8 @@ BEGIN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 """When the demo's sessions take place, so that what is recalled is the same every time."""
 
 Exchange = tuple[str, str]
+Say = Callable[[str], None]
+"""Tells a line."""
 
 TRIP: tuple[Exchange, ...] = (
     ("I want to visit Tokyo and Kyoto in April, for two weeks.", "Asked about budget and food."),
@@ -73,18 +75,21 @@ QUESTIONS = (
 )
 
 
-async def demo(store: str | None, say: Callable[[str], None]) -> dict[str, Any]:
+async def demo(store: str | None, say: Say) -> dict[str, Any]:
     """Run it over the file *store*, or a temporary one; tell every line to *say*, and give data."""
     if store == "memory:":
         raise UsageError("the demo shows two processes on one store: give it a file")
     began = perf_counter()
-    async with _place(store) as path:
-        shown = without_password(path)
+    with ExitStack() as stack:
+        if store is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mnemo-demo-"))
+            store = str(Path(folder) / "demo.db")
+        shown = without_password(store)
         say(f"Store: {shown}")
-        async with Mnemo(path) as memory:
+        async with Mnemo(store) as memory:
             repo = await memory.open_repo(REPO)
             committed = await _whole_session(repo, say)
-            killed = await _killed_session(path, repo, say)
+            killed = await _killed_session(store, repo, say)
             numbered = enumerate(QUESTIONS, 3)
             recalls = [await _asked(repo, number, question, say) for number, question in numbered]
     seconds = round(perf_counter() - began, 2)
@@ -98,19 +103,10 @@ async def demo(store: str | None, say: Callable[[str], None]) -> dict[str, Any]:
     }
 
 
-@asynccontextmanager
-async def _place(store: str | None) -> AsyncIterator[str]:
-    if store is not None:
-        yield store
-        return
-    with tempfile.TemporaryDirectory(prefix="mnemo-demo-") as folder:
-        yield str(Path(folder) / "demo.db")
-
-
 # ── A session from start to commit ───────────────────────────────────────────────────
 
 
-async def _whole_session(repo: Repository, say: Callable[[str], None]) -> dict[str, Any]:
+async def _whole_session(repo: Repository, say: Say) -> dict[str, Any]:
     say("\n1. A session: start, append, close, commit")
     session = await repo.start_session("Help plan a trip to Japan")
     for number, exchange in enumerate(TRIP):
@@ -124,7 +120,7 @@ async def _append(session: Session, number: int, exchange: Exchange) -> None:
     await session.append(*exchange, at=at, actor="User", key=f"step-{number}")
 
 
-async def _committed(session: Session, say: Callable[[str], None]) -> dict[str, Any]:
+async def _committed(session: Session, say: Say) -> dict[str, Any]:
     receipt = await session.close_and_commit()
     await session.aclose()
     facts = sum(id.startswith(("semantic-", "procedural-")) for id in receipt.node_ids)
@@ -143,9 +139,7 @@ async def _committed(session: Session, say: Callable[[str], None]) -> dict[str, 
 # ── A session whose process is killed ────────────────────────────────────────────────
 
 
-async def _killed_session(
-    path: str, repo: Repository, say: Callable[[str], None]
-) -> dict[str, Any]:
+async def _killed_session(path: str, repo: Repository, say: Say) -> dict[str, Any]:
     say("\n2. Another process appends, and is killed without a chance to close anything")
     id = await _kill_after_appends(path, say)
     (found,) = [record for record in await repo.unfinished_sessions() if record.id == id]
@@ -159,7 +153,7 @@ async def _killed_session(
     }
 
 
-async def _kill_after_appends(path: str, say: Callable[[str], None]) -> str:
+async def _kill_after_appends(path: str, say: Say) -> str:
     """Start the victim, wait until its steps are acknowledged, kill it. Returns the session."""
     command = [sys.executable, "-m", "mnemo.cli.demo", path]
     async with await anyio.open_process(command, stderr=None) as victim:
@@ -198,9 +192,7 @@ def _acknowledge(text: str) -> None:
 # ── Recall ───────────────────────────────────────────────────────────────────────────
 
 
-async def _asked(
-    repo: Repository, number: int, question: str, say: Callable[[str], None]
-) -> dict[str, Any]:
+async def _asked(repo: Repository, number: int, question: str, say: Say) -> dict[str, Any]:
     found = await repo.recall(question, k=3)
     say(f"\n{number}. Recall: {question}")
     for candidate in found.candidates:

@@ -14,11 +14,9 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from mnemo import FolderReport, NoteChange, NoteUpdate, Progress, Repository, UsageError
 from mnemo.cli.opening import Answer, chat_model_of, in_repo, on_repo
 from mnemo.cli.options import add
-from mnemo.cli.output import answer, as_data, bar_of, complain
+from mnemo.cli.output import WRONG, answer, as_data, bar_of, complain
 from mnemo.importing.chats import read_chat
 from mnemo.runtime.text import visible
-
-WRONG = 2
 
 
 def update(

@@ -22,6 +22,8 @@ from mnemo.runtime.clock import elapsed
 from mnemo.runtime.text import counted, one_line, visible
 
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*:)[^/]*(?=@)|([?&](?:ssl)?password=)[^&]*")
+WRONG = 2
+"""Exit code for whatever a user can put right."""
 _WIDE = 1_000
 """Columns of a table that no terminal shows."""
 

@@ -11,8 +11,8 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
@@ -113,7 +113,10 @@ def serve(
         raise mnemo.UsageError(f"the folder {str(folder)!r} does not exist: create it first")
     _require_extras(store)
     secret = None if token_file else secrets.token_urlsafe(32)
-    with _listening(uds, host, port) as listener:
+    with ExitStack() as stack:
+        listener = stack.enter_context(listening_at(uds) if uds else listening(host, port))
+        if uds:
+            stack.callback(uds.unlink, missing_ok=True)
         _tell(address_of(listener), secret, as_json=as_json)
         logs = (log_level, {"mnemo.audit": audit_log} if audit_log else {})
         given: dict[str, Any] = {"origins": allow_origin or (), "backup_folder": backup_folder}
@@ -198,17 +201,6 @@ async def _run_until(ended: Callable[[], Awaitable[None]], work: Callable[[], An
             group.cancel_scope.cancel()
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
-
-
-@contextmanager
-def _listening(uds: Path | None, host: str, port: int) -> Iterator[socket.socket]:
-    """Listen; a Unix socket is removed in the end."""
-    with listening(host, port) if uds is None else listening_at(uds) as listener:
-        try:
-            yield listener
-        finally:
-            if uds is not None:
-                uds.unlink(missing_ok=True)
 
 
 def _require_extras(store: str) -> None:

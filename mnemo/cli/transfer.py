@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import sys
@@ -202,16 +201,13 @@ def departing(file: str) -> Iterator[TextIO]:
 @contextmanager
 def arriving(file: str) -> Iterator[TextIO]:
     """The lines of *file*; a byte that is no UTF-8 is told with its line when it is read."""
+    how: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": "\n"}
     if file == STANDARD:
-        raw = io.TextIOWrapper(
-            sys.stdin.buffer, encoding="utf-8-sig", errors="surrogateescape", newline="\n"
-        )
-        try:
-            yield raw
-        finally:
-            raw.detach()
+        source: Any = sys.stdin
+        source.reconfigure(**how)
+        yield source
         return
-    with Path(file).open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as lines:
+    with Path(file).open(**how) as lines:
         yield lines
 
 
