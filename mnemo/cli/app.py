@@ -125,14 +125,16 @@ def _sure(
     repo: str, memory_ids: list[str], message_ids: list[str], yes: bool, dry_run: bool, **asked: Any
 ) -> None:
     """Ask whether to erase. *Raises* ``UsageError``: nothing was named; see ``confirm``."""
-    ids = [*memory_ids, *message_ids]
-    chosen = {name: asked[name] for name in ("session_id", "thread_id", "before")}
-    if not ids and not any(value is not None for value in chosen.values()):
+    ids, before = [*memory_ids, *message_ids], asked["before"]
+    chosen = {"session": asked["session_id"], "thread": asked["thread_id"]}
+    named = [f"{what} {id!r}" for what, id in chosen.items() if id is not None]
+    if not (ids or named or before is not None):
         raise mnemo.UsageError(
             "say what to forget: an ID, --message, --session, --thread or --before"
         )
-    what = ", ".join(map(repr, ids)) if ids else output.selected(*chosen.values())
-    output.confirm(f"Erase {what} from {repo!r}, for good?", yes=yes or dry_run)
+    what = ", ".join(map(repr, ids)) or " and ".join(named) or "everything"
+    until = "" if ids or before is None else f" before {before}"
+    output.confirm(f"Erase {what}{until} from {repo!r}, for good?", yes=yes or dry_run)
 
 
 @opening.on_repo(

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from mnemo import Mnemo, Repository, Session, SourceRef, UsageError
-from mnemo.cli.output import answer, print_json, print_line, recall_data, without_password
+from mnemo.cli.output import answer, recall_data, without_password
 from mnemo.runtime.text import counted, one_line
 
 REPO = "demo"
@@ -227,12 +227,11 @@ def guide(topic: str | None = None, *, as_json: bool = False) -> None:
         return
     if topic not in pages:
         raise UsageError(f"there is no page {topic!r}; pages: {', '.join(pages)}")
-    if as_json:
-        print_json({"topic": topic, "text": pages[topic]})
-    elif sys.stdout.isatty():
-        Console().print(Markdown(pages[topic]))
+    text = pages[topic]
+    if sys.stdout.isatty() and not as_json:
+        Console().print(Markdown(text))
     else:
-        print_line(pages[topic].rstrip("\n"))
+        answer({"topic": topic, "text": text}, text.rstrip("\n"), as_json=as_json)
 
 
 def _pages() -> dict[str, str]:

@@ -264,14 +264,6 @@ def confirm(question: str, *, yes: bool) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-def selected(session: str | None, thread: str | None, before: str | None) -> str:
-    """In words, what would be erased."""
-    named = (("session", session), ("thread", thread))
-    whose = " and ".join(f"{what} {id!r}" for what, id in named if id is not None)
-    whose = whose or "everything"
-    return whose if before is None else f"{whose} before {before}"
-
-
 def erasure_told(report: mnemo.ErasureReport, *, dry_run: bool) -> str:
     """What was erased, and what may be left of it; or what would be."""
     if report.is_empty:

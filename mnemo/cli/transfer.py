@@ -258,19 +258,13 @@ def _told(
             f"{plural(first, 'new session')}, {resumed} continued, {complete} complete already."
         )
         return sessions | {"new_steps": arrival.added, "known_steps": arrival.known}, told
-    dry_run = isinstance(arrival, Preview)
+    kept = ("added", "known", "skipped", "broken_records", "broken")
+    data = {"from": source, "dry_run": False} | {name: getattr(arrival, name) for name in kept}
     told = f"Repository {repo}, from {source}: {new} added, {known}."
-    told = f"Nothing was stored. An export of {source}: {new}." if dry_run else told
+    if isinstance(arrival, Preview):
+        data |= {"dry_run": True, "first": arrival.first}
+        told = f"Nothing was stored. An export of {source}: {new}."
     lines = [told, *(f"skipped, {n}: {why}" for why, n in sorted(arrival.skipped.items()))]
-    kept = (
-        "added",
-        "known",
-        "skipped",
-        "broken_records",
-        "broken",
-        *(["first"] if dry_run else []),
-    )
-    data = {"from": source, "dry_run": dry_run} | {name: getattr(arrival, name) for name in kept}
     return data, "\n".join(lines)
 
 
