@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemo import Message, ToolCall
+from mnemo.importing.dialogues import required_text
 from mnemo.importing.json_stream import ImportFileError, OnRead, sound_values
 from mnemo.importing.records import (
     Item,
@@ -100,12 +101,11 @@ def _of_one(raw: Mapping[str, Any], place: str) -> Iterator[Message]:
 
 
 def _message(raw: Mapping[str, Any], id: str) -> Message:
-    speaker = raw.get("role", raw.get("speaker"))
-    if not isinstance(speaker, str):
-        raise ValueError('has no "role" or "speaker"')
-    if "content" not in raw and "text" not in raw and not raw.get("tool_calls"):
+    speaker, calls = required_text(raw, "role", "speaker"), raw.get("tool_calls") or ()
+    if "content" not in raw and "text" not in raw and not calls:
         raise ValueError('has no "text" or "content"')
     role = SIDES.get(speaker.casefold(), "user")
+    calls = [*map(_call, calls)] if isinstance(calls, list) else calls
     known = {name: raw[name] for name in OWN & raw.keys() if raw[name] is not None}
     if speaker.casefold() not in {*SIDES, "user", "human"}:
         known.setdefault("actor", speaker)
@@ -114,7 +114,7 @@ def _message(raw: Mapping[str, Any], id: str) -> Message:
         content=raw.get("content", raw.get("text")),
         at=iso_time(raw.get("at")),
         metadata=_others(raw),
-        **known | {"id": id, "tool_calls": _calls(raw.get("tool_calls"))},
+        **known | {"id": id, "tool_calls": calls},
     )
 
 
@@ -127,14 +127,8 @@ def _others(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in raw.items() if name not in taken} | dict(given)
 
 
-def _calls(given: Any) -> list[Any]:
-    """Calls as they are kept, whether or not they come as chat completions have them."""
-    if given is not None and not isinstance(given, list):
-        raise ValueError("tool_calls must be a list of calls")
-    return [_call(one) for one in given or ()]
-
-
 def _call(given: Any) -> Any:
+    """A call as it is kept, whether or not it comes as chat completions have it."""
     function = given.get("function") if isinstance(given, Mapping) else None
     if not isinstance(function, Mapping):
         return given

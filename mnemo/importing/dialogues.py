@@ -145,9 +145,9 @@ def _take(value: Value, sessions: dict[str, _Session], file: Path) -> int:
 def _turn(raw: Mapping[str, Any], default_key: str | None) -> Turn:
     """A step from a dialogue's turn, a message, or ``{observation, action}``."""
     is_step = "observation" in raw or "action" in raw
-    observation = _text(raw, "observation") if is_step else _required_text(raw, "text", "content")
+    observation = _text(raw, "observation") if is_step else required_text(raw, "text", "content")
     action = _text(raw, "action") or ""
-    actor = _text(raw, "actor") if is_step else _required_text(raw, "speaker", "role")
+    actor = _text(raw, "actor") if is_step else required_text(raw, "speaker", "role")
     if is_blank(observation or "") and is_blank(action):
         raise ValueError("is blank")
     if actor is not None and is_blank(actor):
@@ -166,7 +166,8 @@ def _text(raw: Mapping[str, Any], name: str) -> str | None:
     return value
 
 
-def _required_text(raw: Mapping[str, Any], *names: str) -> str:
+def required_text(raw: Mapping[str, Any], *names: str) -> str:
+    """The first of *names* that is there. *Raises* ``ValueError``: none is, or it is no text."""
     for name in names:
         value = _text(raw, name)
         if value is not None:

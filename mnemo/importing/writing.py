@@ -193,7 +193,7 @@ class _Import:
 
         Messages of several threads so share transactions.
         """
-        lanes: defaultdict[tuple[Way, str], list[Item]] = defaultdict(list)
+        lanes: defaultdict[tuple[Way, str], list[Any]] = defaultdict(list)
         for item in batch:
             match item:
                 case Record():
@@ -206,8 +206,9 @@ class _Import:
                     lanes[self._complete, item.name].append(item)
         refused: list[Broken] = []
 
-        async def run(way: Way, lane: list[Item]) -> None:
-            refused.extend(await way(lane))
+        async def run(way: Way, lane: list[Any]) -> None:
+            is_batch = way in (self._remember, self._put)
+            refused.extend(await (_kept(lane, way) if is_batch else way(lane)))
 
         try:
             async with anyio.create_task_group() as group:
@@ -223,20 +224,13 @@ class _Import:
 
     async def _remember(self, records: Sequence[Record]) -> list[Broken]:
         conversation = self._repo.conversation(records[0].thread_id, remember=self._remembers)
-
-        async def append(together: Sequence[Record]) -> list[Broken]:
-            before = await conversation.next_seq()
-            stored = await conversation.append([record.message for record in together])
-            new = {message.seq for message in stored if message.seq >= before}
-            self.arrival.count(len(new), of=len(together))
-            return []
-
-        return await _kept(records, append)
+        before = await conversation.next_seq()
+        stored = await conversation.append([record.message for record in records])
+        new = {message.seq for message in stored if message.seq >= before}
+        self.arrival.count(len(new), of=len(records))
+        return []
 
     async def _put(self, records: Sequence[KeyedRecord]) -> list[Broken]:
-        return await _kept(records, self._put_together)
-
-    async def _put_together(self, records: Sequence[KeyedRecord]) -> list[Broken]:
         looks = [GetItem(namespace=r.namespace, key=r.key, refresh=False) for r in records]
         refused: list[Broken] = []
         puts: list[PutItem] = []
