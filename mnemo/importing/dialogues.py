@@ -118,25 +118,19 @@ def _lines(values: Iterator[Value], file: Path) -> Iterator[Talk]:
     held = 0
     try:
         for value in values:
-            held += _take(value, sessions, file)
+            held += _add(sessions, file.stem, mapping_of(value.raw), str(value.number))
             if held > HELD:
                 longest = max(sessions.values(), key=lambda session: session.size)
                 held -= longest.size
                 yield from longest.talks()
     except ImportFileError as error:
         problem = error
+    except ValueError as error:
+        problem = value.mistake(str(error), file)
     for session in sessions.values():
         yield from session.talks()
     if problem:
         raise problem
-
-
-def _take(value: Value, sessions: dict[str, _Session], file: Path) -> int:
-    """Add one line; give its size. *Raises* ``ImportFileError``."""
-    try:
-        return _add(sessions, file.stem, mapping_of(value.raw), str(value.number))
-    except ValueError as error:
-        raise value.mistake(str(error), file) from error
 
 
 # ── Turns ────────────────────────────────────────────────────────────────────────────
