@@ -148,7 +148,8 @@ def outdated(
             ):
                 rows[pair] = row
     judged = []
-    for pair in {*_still_asked(question, given, rows), *(known.keys() & rows)}:
+    asking = _Asking(question, given, rows)
+    for pair in {*(pair for pair in rows if asking.is_of(*pair)), *(known.keys() & rows)}:
         row = rows[pair] | _numbers_of_wording(*_on_topic_of(question, given, pair))
         chance = _chance(_odds(table, row))
         judged.append((1.0 if chance >= known.get(pair, math.inf) else chance, pair))
@@ -207,62 +208,91 @@ def _are_of_one(given: Rivals, older: int, newer: int) -> bool:
     return not _named(given.texts[older]).isdisjoint(_named(given.texts[newer]))
 
 
-def _still_asked(
-    question: str, given: Rivals, pairs: Iterable[tuple[int, int]]
-) -> list[tuple[int, int]]:
-    """
-    The *pairs* whose newer tells a change, or most of what question and older name.
+# A place without a name of its own.
+_SOMEWHERE = re.compile(
+    r"\b(?:home|abroad|indoors|outside|upstairs|downstairs"
+    r"|(?:in|at|to|from|near|on|under|behind|by|with) (?:an?|the|my|our|his|her|their) \w+)\b"
+)
 
-    It is of nobody else where the older is of whom the question names, and it gives a value of the
-    kind that is asked for where the older does and nothing ended, or changed where that is a place.
-    That both name whom the question names says no more than that they are of one person: what that
-    alone ties is as near to the question, and ends nothing else of what the older tells.
-    """
-    asked, sought, called = asked_in(question), _terms(question), names(question)
-    of_the_user = asks_of_the_user(question)
-    people = called if asked.owners else None
-    pairs, rare = list(pairs), _idf(tuple(_terms(text[:READ]) for text in given.texts[:BEST]))
-    of_names = _terms(" ".join(called)) if asked.owners else frozenset()
-    things = sought | _terms(" ".join(asked.attributes))
-    texts = {one: given.texts[one][:READ] for pair in pairs for one in pair}
-    said = {one: names(text) for one, text in texts.items()}
-    gives = {one: asked.is_of_a_kind(text) for one, text in texts.items()}
-    place = PLACE if WHERE.search(fold(question)) else 0
-    is_at = {one: form_of(text) & place for one, text in texts.items()}
 
-    def is_asked(older: int, newer: int) -> bool:
-        if called & said[older] - said[newer] and _named(texts[newer]) - said[older]:
+class _Asking:
+    """
+    What a *question* asks of *pairs* of an older and a newer, and of whom.
+
+    Whom it names is the speaker where that is the user, else one of its own names.
+    """
+
+    def __init__(self, question: str, given: Rivals, pairs: Iterable[tuple[int, int]]) -> None:
+        self._question, self._given = question, given
+        self._texts = {one: given.texts[one][:READ] for pair in pairs for one in pair}
+        self._said = {one: names(text) for one, text in self._texts.items()}
+        asked, self._sought, self._called = asked_in(question), _terms(question), names(question)
+        self._people = self._called if asked.owners else None
+        self._is_of_somebody = bool(asked.owners) or asks_of_the_user(question)
+        self._of_names = _terms(" ".join(self._called)) if asked.owners else frozenset()
+        self._things = self._sought | _terms(" ".join(asked.attributes))
+        self._gives = {one: asked.is_of_a_kind(text) for one, text in self._texts.items()}
+        place = PLACE if WHERE.search(fold(question)) else 0
+        self._is_at = {one: form_of(text) & place for one, text in self._texts.items()}
+        self._rare = _idf(tuple(_terms(text[:READ]) for text in given.texts[:BEST]))
+
+    def is_of(self, older: int, newer: int) -> bool:
+        """Whether the newer tells a change of what is asked, or of most of what the older names."""
+        return not (
+            self._is_of_another(older, newer)
+            or self._gives_nothing(older, newer)
+            or self._is_tied_by_name_alone(older, newer)
+        ) and self._keeps_words(older, newer)
+
+    def _is_of_another(self, older: int, newer: int) -> bool:
+        """Whether the newer is of somebody or something else than the older, which is asked for."""
+        texts, said = self._texts, self._said
+        if self._called & said[older] - said[newer] and _named(texts[newer]) - said[older]:
+            return True
+        both = _on_topic_of(self._question, self._given, (older, newer))
+        if tell_of_two(*both) or asks_of_one(self._question[:READ], *both):
+            return True
+        own = ((texts[one], self._given.speakers[one]) for one in (older, newer))
+        return self._is_of_somebody and differ_in_person(self._people, *own)
+
+    def _gives_nothing(self, older: int, newer: int) -> bool:
+        """Whether the older has a value, or a place, as is asked for, and the newer has not."""
+        kinds = kinds_of(self._texts[newer])
+        if self._gives[older] and not self._gives[newer] and "end" not in kinds:
+            return True
+        if not self._is_at[older] or self._is_at[newer] or _SOMEWHERE.search(self._texts[newer]):
             return False
-        both = _on_topic_of(question, given, (older, newer))
-        if tell_of_two(*both) or asks_of_one(question[:READ], *both):
+        return kinds.isdisjoint(("change", "end", "begin"))
+
+    def _is_tied_by_name_alone(self, older: int, newer: int) -> bool:
+        """
+        Whether the question's own name ties them, which makes any two of one person near, and the
+        newer is not as near to the question, or ends something else of what the older tells.
+        """
+        both = [*map(_terms, _on_topic_of(self._question, self._given, (older, newer)))]
+        tied = both[0] & both[1]
+        if not tied or not tied <= self._of_names:
             return False
-        kinds = kinds_of(texts[newer])
-        if gives[older] and not gives[newer] and "end" not in kinds:
-            return False
-        if is_at[older] and not is_at[newer] and kinds.isdisjoint(("change", "end", "begin")):
-            return False
-        tied = _terms(both[0]) & _terms(both[1])
-        if tied and tied <= of_names:
-            # The question's own name ties them, which makes any two of one person near.
-            if given.cosines[newer] < NAMED * given.cosines[older]:
-                return False
-            ended = _terms(texts[older]).intersection(ending_keys(texts[newer]))
-            if ended and ended.isdisjoint(things | _terms(both[0])):
-                return False
-        own = ((texts[one], given.speakers[one]) for one in (older, newer))
-        if (asked.owners or of_the_user) and differ_in_person(people, *own):
-            return False
-        both_name = of_names & _terms(texts[older]) & _terms(texts[newer])
+        ended = _terms(self._texts[older]).intersection(ending_keys(self._texts[newer]))
+        return self._given.cosines[newer] < NAMED * self._given.cosines[older] or (
+            bool(ended) and ended.isdisjoint(self._things | both[0])
+        )
+
+    def _keeps_words(self, older: int, newer: int) -> bool:
+        """
+        Whether the newer says enough of what the question and the older do: the less, the more it
+        tells a change. That both name whom the question names says that they are of one person.
+        """
+        kinds, texts = kinds_of(self._texts[newer]), self._texts
+        both_name = self._of_names & _terms(texts[older]) & _terms(texts[newer])
         told, tells = (_terms(texts[one]) - both_name for one in (older, newer))
-        held, lost = sought & told, (sought & told) - tells
+        held, lost = self._sought & told, (self._sought & told) - tells
         if both_name and not held:
             return not kinds.isdisjoint(("change", "end")) or not told.isdisjoint(tells)
         if not kinds.isdisjoint(("change", "end", "begin")):
-            rest = said[older] & said[newer] - (called if both_name else set())
+            rest = self._said[older] & self._said[newer] - (self._called if both_name else set())
             return len(held) + bool(both_name) < MANY or lost != held or bool(rest)
-        return sum(rare[t] for t in lost) <= LOST * sum(rare[t] for t in held)
-
-    return [pair for pair in pairs if is_asked(*pair)]
+        return sum(self._rare[t] for t in lost) <= LOST * sum(self._rare[t] for t in held)
 
 
 def _order(
