@@ -152,6 +152,7 @@ class EventBus(Generic[E]):
             yield inbox
         finally:
             self.listeners.pop(inbox, None)
+            inbox.end()
 
     async def aclose(self, grace_s: float) -> None:
         """Deliver buffered events for at most *grace_s* seconds, then end every stream."""

@@ -363,6 +363,15 @@ async def test_leaving_the_stream_releases_it(kit):
     assert len(kit.memory._bus.listeners) == readers
 
 
+async def test_a_stream_that_was_left_ends_after_what_is_buffered(kit):
+    """It does not wait for events that nobody delivers to it any more."""
+    async with kit.memory.events() as events:
+        await kit.repo.apply(by_hand(1))
+    with anyio.fail_after(30):
+        kinds = [type(event) async for event in events]
+    assert kinds == [ChangesetApplied]
+
+
 async def test_closing_ends_the_stream_after_what_is_buffered(kit):
     """A reader gets what is due, and then its iteration ends."""
     async with kit.memory.events() as events:
