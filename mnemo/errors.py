@@ -100,7 +100,6 @@ _HELP = {
     "not_collecting": "start an episode first",
     "not_ready": "close an episode first, and wait until it is extracted",
     "not_discardable": "close the episode first, and wait until it is extracted",
-    "session_failed": "commit to extract the episode again, or discard it",
     "extraction_in_progress": "await session.wait_for('ready', 'failed') first",
     "commit_in_progress": "wait until the commit has ended",
     "session_closed": "repo.resume_session(id) opens its durable work again",

@@ -79,6 +79,12 @@ _REFUSALS: dict[str, str] = {
     "discard": "not_discardable",
 }
 
+# What to do first, where that does not follow from the reason alone.
+_HELP = {
+    READY: "commit the extracted episode, or discard it, first",
+    FAILED: "commit to extract the episode again, or discard it",
+}
+
 
 def destination(state: SessionState, trigger: str) -> SessionState | None:
     """Where *trigger* leads from *state*; ``None`` if it is illegal there."""
@@ -115,7 +121,8 @@ def refusal(
     reason = _REFUSALS[operation]
     if state is FAILED and operation == "start_episode":
         reason = "session_failed"
-    return InvalidOperation(reason, state=now, operation=operation)
+    help = _HELP.get(state) if now is state else "wait until the call in flight has ended"
+    return InvalidOperation(reason, state=now, operation=operation, help=help)
 
 
 def queue_refusal(

@@ -68,6 +68,10 @@ async def test_an_illegal_call_is_refused_with_its_reason(kit, state, operation,
     assert refused.value.state == state
     assert refused.value.operation == operation
     assert f": {reason}; " in str(refused.value)
+    if state in ("ready", "failed"):  # in these nothing can be started, and nothing is open
+        assert "commit" in str(refused.value).partition(reason)[2]
+        assert "start an episode" not in str(refused.value)
+        assert "close" not in str(refused.value).partition(reason)[2]
     assert (session.state, session.context(), session.error, session.episode_id) == before
     kit.model.unblock("semantic")
 
