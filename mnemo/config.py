@@ -91,7 +91,7 @@ class Settings(BaseModel):
         for name in type(self).model_fields:
             value = getattr(self, name)
             if isinstance(value, int) and abs(value) > MOST_NUMBER:
-                raise ValueError(f"{name} must be at most {MOST_NUMBER:,}")
+                raise ConfigError(f"{name} must be at most {MOST_NUMBER:,}")
         return self.consistent()
 
     def overlaid(self, over: Self | None) -> Self:
@@ -118,11 +118,12 @@ def _readable(error: ValidationError, known: Iterable[str]) -> str:
 
 
 def _line(details: ErrorDetails, known: Iterable[str]) -> str:
-    place = ".".join(map(str, details["loc"]))
+    # A part with a bracket names a branch of a union, not a setting.
+    place = ".".join(part for part in map(str, details["loc"]) if "[" not in part)
     inner = details.get("ctx", {}).get("error")
     if isinstance(inner, ConfigError):
         # A section has refused its own field, and named it from there on.
-        return f"{place}.{inner}"
+        return f"{place}.{inner}" if place else str(inner)
     if details["type"] == "extra_forbidden":
         return f"{place} is no setting; known: {', '.join(known)}"
     return f"{place or 'config'}: {details['msg']}"
@@ -423,8 +424,9 @@ class ViewportConfig(Settings):
         kept -= self.notes_fraction if notes else 0
         if round(kept, 9) < LEAST_WINDOW:
             raise ConfigError(
-                f"the {'five' if notes else 'four'} fractions leave {max(kept, 0):.2f} of the "
-                f"budget for the window, which needs {LEAST_WINDOW}: make them smaller"
+                f"l1_fraction, l2_fraction, goals_fraction{', notes_fraction' if notes else ''} "
+                f"and recall_fraction leave {max(kept, 0):.2f} of the budget for the window, "
+                f"which needs {LEAST_WINDOW}: make them smaller"
             )
         return kept
 

@@ -81,7 +81,7 @@ class Mnemo:
             ``config.extraction.max_parallel`` in each repository.
 
     Raises:
-        ConfigError: *store* is no place that this version can keep things in, a model is
+        ConfigError: *store* is no place that this version can keep things in, a model or clock is
             something else, or there is no embedder of that name.
         ModelUnavailable: The embedder that is named is not installed; the message says how.
         ValueError: *workers* is no whole number from 0.
@@ -101,7 +101,7 @@ class Mnemo:
         self._config = Config().overlaid(config)
         self._clock: Clock = clock or SystemClock()
         self._make_store = store_maker(store, self._config, self._clock)
-        self._embedder = named.checked_models(chat_model, embedder)
+        self._embedder = named.checked_models(chat_model, embedder, clock)
         self._chat_model = chat_model
         self._budget = MemoryBudget(1_000_000 * self._config.index.memory_mb)
         self._by_default = named.DefaultEmbedders()

@@ -39,11 +39,13 @@ def named_embedder(name: str) -> Embedder:
     return EMBEDDERS[name]()
 
 
-def checked_models(chat_model: object, embedder: Embedder | str | None) -> Embedder | None:
+def checked_models(
+    chat_model: object, embedder: Embedder | str | None, clock: object = None
+) -> Embedder | None:
     """
     The embedder, or that of its name.
 
-    *Raises* ``ConfigError``: an argument is no such model; ``ModelUnavailable``: the one that is
+    *Raises* ``ConfigError``: an argument is no such object; ``ModelUnavailable``: the one that is
     named is not installed.
     """
     if isinstance(embedder, str):
@@ -53,6 +55,7 @@ def checked_models(chat_model: object, embedder: Embedder | str | None) -> Embed
     for argument, model, method, like in (
         ("chat_model", chat_model, "complete", "OpenAIChatModel(base_url, name)"),
         ("embedder", embedder, "embed", "OpenAIEmbedder(base_url, name, dimensions)"),
+        ("clock", clock, "monotonic", "ManualClock()"),
     ):
         if model is None:
             continue

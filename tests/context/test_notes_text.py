@@ -130,7 +130,7 @@ async def test_notes_that_would_leave_too_little_window_are_refused_when_asked_f
     """0.28 is below 0.3: ConfigError from the viewport with notes, and from no other."""
     narrow = threads.with_config(viewport={"l1_fraction": 0.5, "notes_fraction": 0.07})
     narrow.viewport()
-    with pytest.raises(ConfigError, match=r"five fractions leave 0\.28"):
+    with pytest.raises(ConfigError, match=r"notes_fraction and recall_fraction leave 0\.28"):
         narrow.viewport(overview=TRIP)
     assert narrow.mneme.watched == [("t", 1_000)]
 

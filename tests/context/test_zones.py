@@ -194,7 +194,7 @@ def test_the_window_must_be_large_enough_with_notes_where_they_are_asked_for():
     """A share of notes that nobody asks for costs nothing."""
     config = ViewportConfig(notes_fraction=0.41)
     assert Budget.of(1_000, config).window == 700
-    with pytest.raises(ConfigError, match=r"five fractions leave 0\.29"):
+    with pytest.raises(ConfigError, match=r"notes_fraction and recall_fraction leave 0\.29"):
         Budget.of(1_000, config, notes=True)
 
 

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from mnemo import Config, ConfigError
+from mnemo import Config, ConfigError, Mnemo
 from mnemo.config import SessionConfig, Settings
 
 
@@ -35,6 +35,31 @@ def test_an_unknown_setting_is_refused_with_those_that_are_known():
         Config(recal={"k": 3})
     with pytest.raises(ConfigError, match=r"^session\.pending is no setting; .* max_pending"):
         Config(session={"pending": 3})
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "said"),
+    [
+        ("viewport", {"l1_fraction": 0.9}, "viewport.l1_fraction, l2_fraction, goals_fraction"),
+        ("viewport", {"max_output_tokens": 10}, "viewport.max_output_tokens 10 cuts snapshots"),
+        ("session", {"max_pending": 0}, "session.max_pending: Input should be"),
+        ("session", {"max_append_backlog": 2**63}, "session.max_append_backlog must be at most"),
+        ("conversation", {"retrieval": 3}, "conversation.retrieval: Input should be an instance"),
+        ("conversation", {"compression": 3}, "conversation.compression: Input should be an inst"),
+    ],
+)
+def test_a_refused_setting_is_named_by_its_place(section, values, said):
+    """Also where several settings do not fit each other, and where values of several kinds may."""
+    with pytest.raises(ConfigError) as refused:
+        Config(**{section: values})
+    assert str(refused.value).startswith(said)
+    assert "[" not in str(refused.value)
+
+
+def test_what_is_no_clock_is_refused():
+    """As the service is made, not at the first use of it."""
+    with pytest.raises(ConfigError, match="clock must be an object to ask, like ManualClock"):
+        Mnemo("memory:", clock=3)
 
 
 def test_only_what_was_set_overrides():
