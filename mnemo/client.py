@@ -57,14 +57,13 @@ class RemoteMnemo(remote.MnemoCalls):
     def __init__(
         self, url: str, token: str | None = None, *, timeout_s: float = 60.0, transport: Any = None
     ) -> None:
-        parts = urlsplit(url)
+        parts = urlsplit(str(url))
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise ValueError(f"url must be like http://127.0.0.1:8642, not {url!r}")
-        token = token or next(iter(parse_qs(parts.fragment).get("token", ())), None)
-        if not token:
+        self._token = token or next(iter(parse_qs(parts.fragment).get("token", ())), None)
+        if not self._token:
             raise ValueError("a token is needed: mnemo serve prints one in its address")
         self._base = parts._replace(fragment="", query="").geturl().rstrip("/")
-        self._token = token
         self._timeout_s = timeout_s
         self._transport = transport
         self._http: Any = None
@@ -78,11 +77,13 @@ class RemoteMnemo(remote.MnemoCalls):
 
         Raises:
             ValueError: The host or port of the address cannot be one.
-            UsageError: The token is not known there.
+            UsageError: The token is not known there, or this client is open.
             Unreachable: Nobody answers, or something else does. *Cancellation*: safe.
         """
         import httpx
 
+        if self._http is not None:
+            raise mnemo.UsageError("this client is open already")
         try:
             self._http = httpx.AsyncClient(
                 base_url=self._base,
@@ -90,13 +91,12 @@ class RemoteMnemo(remote.MnemoCalls):
                 timeout=self._timeout_s,
                 transport=self._transport,
             )
-        except httpx.InvalidURL as error:
-            raise ValueError(f"url is no address: {error}") from error
-        try:
             await self.call("GET", "/v1/caller")
-        except BaseException:
+        except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await self.aclose()
+            if isinstance(error, httpx.InvalidURL):
+                raise ValueError(f"url is no address: {error}") from error
             raise
 
     async def aclose(self) -> None:

@@ -74,7 +74,9 @@ def test_all_public_calls_are_among_them():
     assert len(PLACES) > 150
 
 
-@pytest.mark.parametrize("url", ["http://[::1", "http://h:abc", "http://\ud800", "http://h\0", ""])
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "http://h:abc", "http://\ud800", "http://h\0", "", 3]
+)
 async def test_an_address_that_is_none_is_refused(url):
     """Where the client is made, or where it is opened."""
     with pytest.raises(ValueError, match=r"url|URL"):

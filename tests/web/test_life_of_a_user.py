@@ -3,7 +3,7 @@
 import pytest
 from helpers import over_http
 
-from mnemo import ConfigError, NotFound
+from mnemo import ConfigError, NotFound, UsageError
 
 
 @pytest.fixture
@@ -76,3 +76,14 @@ async def test_changes_are_followed_from_a_cursor(repo):
     added = await repo.add_memory("Ada plays the cello.")
     seen = await repo.inspection.changes(cursor)
     assert added.id in [id for id, _ in seen.nodes]
+
+
+async def test_an_open_client_is_not_opened_again(memory):
+    """It would lose the connections that it has; once closed, it can be."""
+    async with over_http(memory) as remote:
+        with pytest.raises(UsageError, match="open already"):
+            await remote.open()
+        assert await remote.repos() == []
+        await remote.aclose()
+        await remote.open()
+        assert await remote.repos() == []
