@@ -429,7 +429,7 @@ class OpenRepositories:
             repo = self._memory.repo(repo_id)
         except NotFound:
             if not make and not await self._memory.has_repo(repo_id):
-                raise
+                raise NotFound("repository", repo_id, "nothing was written to it yet") from None
             return await self._opened(token, repo_id)
         if repo_id in self._users:
             self._use(token, repo_id)

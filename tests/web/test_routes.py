@@ -133,7 +133,9 @@ async def test_background_work_is_settled_and_measured(client):
 @pytest.mark.parametrize("what", ["conversations", "sessions", "notes", "statistics"])
 async def test_a_listing_of_an_unknown_repository_is_404(client, what):
     """A reading call makes no repository."""
-    assert (await client.get(f"/v1/{what}", params={"repo": "nothing"})).status_code == 404
+    answer = await client.get(f"/v1/{what}", params={"repo": "nothing"})
+    assert answer.status_code == 404
+    assert answer.json()["detail"].endswith("'nothing' not found: nothing was written to it yet")
     assert (await client.get("/v1/repositories")).json() == []
 
 
