@@ -290,13 +290,12 @@ def _chat_message(
 
 def _attachments(raw: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """What was attached, as blocks of text; of files only the name is in the export."""
-    for one in list_of(raw, "attachments"):
-        name = optional_text(mapping_of(one), "file_name") or "without a name"
-        text = optional_text(one, "extracted_content")
-        yield {"type": "text", "text": f"[attachment {name}]" + (f"\n{text}" if text else "")}
-    for one in list_of(raw, "files") + list_of(raw, "files_v2"):
-        name = optional_text(mapping_of(one), "file_name") or "without a name"
-        yield {"type": "text", "text": f"[file {name}]"}
+    files = list_of(raw, "files") + list_of(raw, "files_v2")
+    for kind, several in (("attachment", list_of(raw, "attachments")), ("file", files)):
+        for one in several:
+            name = optional_text(mapping_of(one), "file_name") or "without a name"
+            text = optional_text(one, "extracted_content")
+            yield {"type": "text", "text": f"[{kind} {name}]" + (f"\n{text}" if text else "")}
 
 
 # ── Claude Code ──────────────────────────────────────────────────────────────────────────

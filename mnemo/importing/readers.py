@@ -133,15 +133,12 @@ def mem0(memory: Mapping[str, Any], place: str) -> Iterator[Item]:
         raise ValueError('has no text in "memory"')
     owners = {name: memory[name] for name in _OWNERS if optional_text(memory, name)}
     given = mapping_of(memory.get("metadata") or {}, "has metadata that are")
-    categories = {"categories": memory["categories"]} if memory.get("categories") else {}
-    times = {name: memory[name] for name in ("created_at", "updated_at") if memory.get(name)}
-    yield MemoryRecord(
-        _about(owners.get("user_id") or owners.get("agent_id"), text),
-        time_of(times.get("updated_at", times.get("created_at"))),
-        {**given, **owners, **categories, **times, "mem0_id": named(memory, "id", "memory_id")},
-        place,
-        "mem0_id",
-    )
+    names = ("categories", "created_at", "updated_at")
+    beside = {name: memory[name] for name in names if memory.get(name)}
+    text = _about(owners.get("user_id") or owners.get("agent_id"), text)
+    at = time_of(beside.get("updated_at", beside.get("created_at")))
+    metadata = {**given, **owners, **beside, "mem0_id": named(memory, "id", "memory_id")}
+    yield MemoryRecord(text, at, metadata, place, "mem0_id")
 
 
 def _about(subject: str | None, text: str) -> str:
