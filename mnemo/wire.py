@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from mnemo.runtime.text import is_blank
+from mnemo.runtime.validation import instance_of
 from mnemo.values.messages import (
     ENVELOPE_FIELDS,
     ITEM_FIELDS,
@@ -59,7 +60,11 @@ def from_openai(items: Given | Iterable[Given]) -> list[Message]:
 
 
 def to_openai(messages: Iterable[Message]) -> list[Item]:
-    """*messages* as messages of chat completions; an opaque one of another format is left out."""
+    """
+    *messages* as messages of chat completions; an opaque one of another format is left out.
+
+    *Raises* ``ValueError``: one is no ``Message``.
+    """
     return [item for message in messages for item in _items(_OPENAI, message)]
 
 
@@ -135,6 +140,7 @@ def _expressed(values: dict[str, Any]) -> Message:
 
 def _items(wire: WireFormat, message: Message) -> list[Item]:
     """*message* in a format: the item it was made from, unless it has changed since."""
+    instance_of("a message", message, Message)
     if message.extra is not None:
         kept = json.loads(message.extra)
         if kept["format"] == wire.name and _is_made_of(wire, message, kept["item"]):

@@ -363,3 +363,11 @@ def test_an_endless_nesting_is_refused() -> None:
         inner = inner[0]
     with pytest.raises(ValueError, match="200 levels"):
         wire.from_openai([item])
+
+
+@pytest.mark.parametrize("written", [wire.to_openai, wire.to_responses, wire.to_anthropic])
+@pytest.mark.parametrize("other", [{"role": "user", "content": "x"}, "x", 3, None])
+def test_only_messages_are_written(written: Callable[[Any], list[Any]], other: object) -> None:
+    """A mapping is none: it is read first."""
+    with pytest.raises(ValueError, match="a message must be Message, not"):
+        written([other])
