@@ -166,12 +166,13 @@ class ScriptedChatModel:
     @classmethod
     def answering(cls, replies: Mapping[Purpose, Script] | None = None) -> ScriptedChatModel:
         """
-        Make a model with a sensible answer to every question of extraction and recall.
+        Make a model with a sensible answer to every question.
 
         One trajectory per episode, every reward 0.5, a fact per step, an instruction of
         the actions if there are any, every score 8. Mode mixed, the question's content
         words as tags, no refinement, and reasoning that repeats the first memory shown.
         A summary of one sentence; a snapshot that says the same where tools are offered.
+        No change of notes.
 
         Args:
             replies: Scripts that take the place of these answers.
@@ -380,6 +381,7 @@ _ANSWERS: dict[Purpose, Script] = {
     "plan": _plan,
     "refine": {"tags": []},
     "summarize": _summarize,
+    "update_notes": "Nothing to keep.",
     **{purpose: partial(_reason, purpose) for purpose in RECALLED},
 }
 

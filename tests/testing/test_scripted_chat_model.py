@@ -147,6 +147,15 @@ async def test_the_sensible_reasoning_repeats_the_first_memory(purpose, said):
     assert await answered(reason_question(purpose, ASKED, recalled, None)) == said
 
 
+async def test_a_model_of_sensible_answers_answers_every_purpose():
+    """Also the review of notes at the end of a task, which then changes nothing."""
+    model = ScriptedChatModel.answering()
+    async with Mnemo("memory:", chat_model=model, embedder=HashingEmbedder()) as memory:
+        notes = (await memory.open_repo()).notes
+        done = await notes.update_after_task([{"role": "user", "content": "Hi."}], iterations=20)
+    assert (done.ran, done.wrote, done.error) == (True, False, None)
+
+
 # ── What a test reads of the prompts that a scripted model was asked with ─────────────
 
 
