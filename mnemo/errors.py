@@ -302,7 +302,8 @@ def _out_of_budget(limit: str | float, which: str, used: float) -> str:
             f"the session's model budget is used up: config.{limit} is reached at {used:g}; "
             "resume the session with a larger one to go on"
         )
-    return f"the budget of {which} is used up: {used:g} of {limit:g}"
+    of = "seconds" if which == "wall" else which
+    return f"the budget of {of} is used up: {used:g} of {limit:g}; config.notes sets it"
 
 
 class ExtractionFailed(SessionError):

@@ -109,6 +109,7 @@ async def test_a_model_that_lists_for_ever_is_stopped(open_notes):
     assert len(kit.asked) == 6
     assert isinstance(update.error, BudgetExceeded)
     assert (update.error.which, update.error.limit, update.error.spent) == ("turns", 6, 6)
+    assert str(update.error) == "the budget of turns is used up: 6 of 6; config.notes sets it"
     assert update.ran
     assert not update.wrote
 
