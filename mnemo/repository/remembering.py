@@ -28,7 +28,7 @@ from mnemo.repository.parts import RepositoryParts
 from mnemo.repository.sessions import NO_AUTO_COMMIT, RepositorySessions, SessionTask
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.text import counted, is_blank, shown
-from mnemo.runtime.validation import portions, stored_time
+from mnemo.runtime.validation import exact_id, portions, stored_time
 from mnemo.session.episode import step_drafts
 from mnemo.session.session import Session
 from mnemo.values.erasure import Selection
@@ -337,6 +337,8 @@ def said_messages(
         raise ValueError("content is empty: give a text, a message, or several")
     given = [_spoken(one, role) if isinstance(one, str) else one for one in batch]
     made = list(messages_of(given, format))
+    if key is not None:
+        exact_id("key", key)
     keys = [key] if key is None or len(made) == 1 else [f"{key}:{n}" for n in range(len(made))]
     keys *= 1 if key is not None else len(made)
     return [

@@ -141,6 +141,8 @@ async def test_what_a_message_says_of_itself_goes_before_the_call(kit):
         (["fine", ""], {}, "blank"),
         (3, {}, "one message or several"),
         ("fine", {"role": "robot"}, "role must be"),
+        ("fine", {"key": " "}, "key must be text that is not blank"),
+        (["fine", "too"], {"key": 3}, "key must be text"),
         ("fine", {"thread_id": " "}, "thread's id"),
         ("fine", {"timeout_s": -1}, "negative"),
         ("fine", {"timeout_s": float("nan")}, "timeout_s"),
