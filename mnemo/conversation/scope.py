@@ -20,7 +20,7 @@ from mnemo.log.units import Runs
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder
 from mnemo.runtime.spans import NO_SPANS, Spans
-from mnemo.runtime.validation import exact_id, seconds
+from mnemo.runtime.validation import exact_id, flag, seconds
 from mnemo.values.derived import Compaction, Derived, Pin, Snapshot, Thread, alive_since
 from mnemo.values.erasure import Erased, Selection
 from mnemo.values.messages import StoredMessage
@@ -107,14 +107,12 @@ def settings_of(
     chosen = own.retrieval if retrieval is OMITTED else retrieval
     if not isinstance(chosen, Recent | Nearest | Composite):
         raise ValueError("retrieval must be Recent, Nearest or Composite")
-    if not isinstance(remember, bool):
-        raise ValueError(f"remember must be True or False, not {remember!r}")
     return ThreadSettings(
         thread_id=thread_id,
         retrieval=chosen,
         compressions=own.compressions if compression is OMITTED else _compressions(compression),
         ttl_s=None if ttl_s is OMITTED else _ttl(ttl_s),
-        remember=remember,
+        remember=flag("remember", remember),
     )
 
 

@@ -23,7 +23,15 @@ from mnemo.recall.result import RecallTrace
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.text import clean, fold, is_blank, one_line
-from mnemo.runtime.validation import every, finite_number, known_id, one_of, quoted, whole_number
+from mnemo.runtime.validation import (
+    every,
+    finite_number,
+    flag,
+    known_id,
+    one_of,
+    quoted,
+    whole_number,
+)
 from mnemo.values.filters import Filters
 from mnemo.values.graph import NodeType
 from mnemo.values.steps import Step
@@ -80,6 +88,9 @@ class RecallRequest:
         whole_number("max_hops", self.max_hops, 0)
         if self.mode is not None:
             one_of("mode", self.mode, MODES)
+        for name in ("reason", "use_model", "explain", "notes"):
+            if (chosen := getattr(self, name)) is not None:
+                flag(name, chosen)
         if self.expect is not None:
             known_id("expect", self.expect)
         for name in ("min_score", "min_confidence"):

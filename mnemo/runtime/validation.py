@@ -150,6 +150,13 @@ def instance_of(name: str, value: Any, kind: type[T]) -> T:
     return value
 
 
+def flag(name: str, value: object) -> bool:
+    """Return *value*. *Raises* ``ValueError``: it is neither True nor False, such as "no"."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, not {quoted(value)}")
+    return value
+
+
 def one_of(name: str, value: Any, choices: Collection[Any]) -> Any:
     """Return *value*. *Raises* ``ValueError``: it is none of *choices*."""
     if not isinstance(value, str) or value not in choices:

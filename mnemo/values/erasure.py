@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 
 from mnemo.runtime.clock import as_utc, in_utc
-from mnemo.runtime.validation import every, known_id, known_ids, known_time
+from mnemo.runtime.validation import every, flag, known_id, known_ids, known_time
 from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Step
 
@@ -73,7 +73,7 @@ class Selection:
             )
         if thread_id is not None and (memories or named):
             raise ValueError("thread_id says where message_ids are; memories and steps need none")
-        if not sources and (messages or named or not memories):
+        if not flag("sources", sources) and (messages or named or not memories):
             raise ValueError("sources=False is of memory_ids alone: their sources stay")
         return cls(
             session_id=None if session_id is None else known_id("session_id", session_id),
@@ -83,7 +83,7 @@ class Selection:
             message_ids=messages,
             step_ids=named,
             sources=sources,
-            dry_run=dry_run,
+            dry_run=flag("dry_run", dry_run),
         )
 
     @property

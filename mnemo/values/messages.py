@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import (
     every,
+    flag,
     stored_id,
     stored_json,
     stored_object,
@@ -128,9 +129,7 @@ class Message:
             raise ValueError(f"only an assistant calls tools, not {self.role!r}")
         if (self.tool_call_id is None) == (self.role == "tool"):
             raise ValueError("a tool message, and no other, needs the tool_call_id it answers")
-        if not isinstance(self.is_error, bool):
-            raise ValueError("is_error must be True or False")
-        if self.is_error and self.role != "tool":
+        if flag("is_error", self.is_error) and self.role != "tool":
             raise ValueError(f"only a tool message can be an error, not {self.role!r}")
 
     def _checked_kind(self) -> Kind:

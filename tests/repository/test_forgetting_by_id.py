@@ -388,6 +388,8 @@ async def test_unknown_ids_change_nothing(kit):
         ({"memory_ids": ["a"], "thread_id": "t"}, "where message_ids are"),
         ({"message_ids": ["a"], "sources": False}, "memory_ids alone"),
         ({"thread_id": "t", "sources": False}, "memory_ids alone"),
+        ({"memory_ids": ["a"], "sources": "no"}, "sources must be True or False, not 'no'"),
+        ({"memory_ids": ["a"], "dry_run": "no"}, "dry_run must be True or False, not 'no'"),
     ],
 )
 async def test_what_does_not_go_together_is_refused(kit, arguments, says):
