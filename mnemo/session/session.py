@@ -34,6 +34,7 @@ from mnemo.runtime.spans import Span
 from mnemo.runtime.tasks import Home, completed, computed, on_clock
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import (
+    one_of,
     stored_id,
     stored_object,
     stored_text,
@@ -419,7 +420,7 @@ class Session:
             TimeoutError: *timeout_s* seconds of the clock are over.
                 *Cancellation*: safe.
         """
-        wanted = frozenset(SessionState(state) for state in states)
+        wanted = frozenset(one_of("a state", one, tuple(SessionState)) for one in states)
         if not wanted:
             raise ValueError("wait_for needs at least one state")
         self._check_usable("wait_for")

@@ -113,7 +113,7 @@ async def test_wait_for_needs_a_known_state(session):
     """wait_for without a state, or with none of the five, is ValueError."""
     with pytest.raises(ValueError, match="at least one"):
         await session.wait_for()
-    with pytest.raises(ValueError, match="done"):
+    with pytest.raises(ValueError, match=r"collecting, extracting, ready, failed, not .done"):
         await session.wait_for("done")
 
 
