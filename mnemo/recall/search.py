@@ -288,8 +288,9 @@ class Search:
         """Find and value what the question itself finds; who speaks is not sought by name."""
         await self._begin()
         speaker = self.config.extraction.default_actor
-        said = [*self._said_by(speaker)]
-        for name in sorted(names(self.query)):
+        called = sorted(names(self.query))
+        said = [*self._said_by(speaker)] if called else []
+        for name in called:
             if any(gives_name(text, name, speaker) for text in said):
                 self._ask(about_the_user(self.query, name))
                 self.ranked, self._questions = [], []
@@ -301,9 +302,9 @@ class Search:
         for f in self.ranked:
             if isinstance(f.node, Semantic):
                 if speaker_of(f.node.proposition) in (speaker, None):
-                    yield words_of(f.node.proposition)
+                    yield words_of(f.node.proposition)[:READ]
             elif (step := self.steps.get(f.id)) is not None and step.actor == speaker:
-                yield step.text
+                yield step.text[:READ]
 
     async def _begin(self) -> None:
         run, request = self.run, self.run.request
