@@ -437,11 +437,15 @@ _NAMING = (
 )
 
 
+@lru_cache(maxsize=64)
+def _naming(name: str, speaker: str) -> re.Pattern[str]:
+    return re.compile(_NAMING.format(speaker=re.escape(fold(speaker)), name=re.escape(name)))
+
+
 def gives_name(text: str, name: str, speaker: str) -> bool:
     """Whether *text*, of *speaker*, says that this is one of *name*, folded."""
     said = fold(text)
-    way = _NAMING.format(speaker=re.escape(fold(speaker)), name=re.escape(name))
-    return name in said and re.search(way, said) is not None
+    return name in said and _naming(name, speaker).search(said) is not None
 
 
 def about_the_user(question: str, name: str) -> str:

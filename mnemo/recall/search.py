@@ -287,15 +287,18 @@ class Search:
     async def begin(self) -> None:
         """Find and value what the question itself finds; who speaks is not sought by name."""
         await self._begin()
-        speaker = self.config.extraction.default_actor
         called = sorted(names(self.query))
-        said = [*self._said_by(speaker)] if called else []
-        for name in called:
-            if any(gives_name(text, name, speaker) for text in said):
-                self._ask(about_the_user(self.query, name))
-                self.ranked, self._questions = [], []
-                await self._begin()
-                break
+        if called and (own := await self.threads.run(self._own_name, called)):
+            self._ask(about_the_user(self.query, own))
+            self.ranked, self._questions = [], []
+            await self._begin()
+
+    def _own_name(self, called: Iterable[str]) -> str:
+        """By which of the names *called* the speaker goes; "" by none."""
+        speaker = self.config.extraction.default_actor
+        said = [*self._said_by(speaker)]
+        of_speaker = (n for n in called if any(gives_name(text, n, speaker) for text in said))
+        return next(of_speaker, "")
 
     def _said_by(self, speaker: str) -> Iterator[str]:
         """What was found that *speaker* said, or that a fact says of this one."""
