@@ -87,10 +87,7 @@ class RemoteMnemo(remote.MnemoCalls):
         try:
             self._http = httpx.AsyncClient(
                 base_url=self._base,
-                headers={
-                    "authorization": f"Bearer {self._token}",
-                    exchange.UNWRITTEN: exchange.EMPTY,
-                },
+                headers={"authorization": f"Bearer {self._token}"},
                 timeout=self._timeout_s,
                 transport=self._transport,
             )
@@ -118,10 +115,7 @@ class RemoteMnemo(remote.MnemoCalls):
     async def open_repo(
         self, repo_id: str = "default", *, exist_ok: bool = True
     ) -> RemoteRepository:
-        """
-        Give a repository, as ``repo``; the service opens it when it is asked for. One to which
-        nothing was written is empty, as it is locally; for a token that may only read, missing.
-        """
+        """Give a repository, as ``repo``; the service opens it when it is asked for."""
         return self.repo(repo_id)
 
     def repo(self, repo_id: str) -> RemoteRepository:

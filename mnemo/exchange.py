@@ -35,10 +35,6 @@ from mnemo.wire import Format, listed, messages_of
 
 LEFT_OUT = frozenset({"vector", "count", "owner", "token"})
 """Fields of no shape, whose defaults are restored: vectors, token counters, who holds a lease."""
-UNWRITTEN, EMPTY = "mnemo-unwritten", "empty"
-"""
-Header, and its value, of a caller for whom a repository that nothing was written to is not missing.
-"""
 _KINDS: dict[type[BaseModel], type] = {}
 
 

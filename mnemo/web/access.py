@@ -29,7 +29,6 @@ from pydantic import (
 from starlette.exceptions import HTTPException
 
 from mnemo import ConfigError, Mnemo, NotFound, Repository, UsageError
-from mnemo.exchange import EMPTY, UNWRITTEN
 from mnemo.runtime.board import Board
 from mnemo.runtime.clock import Bucket, SystemClock, elapsed
 from mnemo.web.logs import REQUEST, audit
@@ -267,8 +266,7 @@ def visited(
 
 
 async def _readable(request: Request, repo: RepoId = "default") -> AsyncIterator[Repository]:
-    make = request.headers.get(UNWRITTEN) == EMPTY and _token(request).may("write")
-    async with visited(request, repo, make=make) as found:
+    async with visited(request, repo, make=False) as found:
         yield found
 
 

@@ -13,17 +13,6 @@ async def repo(memory):
         yield remote.repo("ada")
 
 
-async def test_a_repository_that_nothing_was_written_to_is_empty(memory):
-    """A program that asks before it tells goes on, as locally; and no repository is made by it."""
-    async with over_http(memory) as remote:
-        new = await remote.open_repo("new")
-        assert (await new.recall("What does Ada play?")).candidates == []
-        assert await new.search("cello") == []
-        assert await new.conversation("desk").history() == []
-        assert not (await new.memories()).items
-        assert await remote.repos() == []
-
-
 async def test_a_thread_is_compacted_pinned_and_purged(repo):
     """Goals hold messages, a summary stands for a range, and a purge leaves nothing."""
     chat = repo.conversation("desk")
