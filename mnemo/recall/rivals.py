@@ -73,7 +73,9 @@ NAMED = 0.8
 """
 Share of the older's cosine with the question that a newer has which the question's name ties to it.
 
-Source: of twelve pairs in words of our own those that answer had .81 and more, others .76 at most.
+Source: twelve pairs of our own, seen while it was chosen, with MiniLM: the five newer that answer
+had .81 and more, five of the others .76 at most. Two had more than 1 beside an older of three
+sentences: they end another thing that it tells.
 """
 MANY = 3
 """
